@@ -26,7 +26,7 @@ from cutepy.sim import (
     TensorMemoryAllocation,
     TensorMmaEvent,
     TmaEvent,
-    WaitEvent,
+    WaitBegins,
     WgmmaEvent,
 )
 from cutepy.sim.inspect.banks import cost_of
@@ -339,7 +339,7 @@ class Watch(Observer):
             self._seen.initialised.setdefault(address, event.instruction)
             self._mark(event.instruction, Role("mbarrier"), np.array([address]), CELL_BYTES, address)
 
-    def on_wait(self, event: WaitEvent) -> None:
+    def on_wait(self, event: WaitBegins) -> None:
         """Record that lanes have to wait."""
         barrier = None if event.awaited is None else event.awaited.barrier
         action = {NamedBarrier: "sync", ClusterBarrier: "wait"}.get(type(barrier), event.operation)

@@ -95,7 +95,7 @@ from cutepy.sim.machine.host_memory import lazy_tensor as lazy_tensor
 from cutepy.sim.machine.interleaving import Agent as Agent, Interleaving as Interleaving
 from cutepy.sim.machine.launch import Launch as Launch
 from cutepy.sim.machine.observer import Observer as Observer, Step as Step
-from cutepy.sim.machine.wait_sources import WaitEvent as WaitEvent
+from cutepy.sim.machine.wait_sources import WaitBegins as WaitBegins
 from cutepy.sim.replay import (
     Divergence as Divergence,
     Exploration as Exploration,
@@ -185,7 +185,7 @@ __all__ = [
     "TrapError",
     "UnknownInstructionError",
     "Wait",
-    "WaitEvent",
+    "WaitBegins",
     "WaitSite",
     "WarpBarrier",
     "WarpSync",

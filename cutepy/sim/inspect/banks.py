@@ -22,7 +22,7 @@ from cutepy.sim.machine.activity import SECTOR_BYTES
 from cutepy.sim.machine.events import PASSES, Access, BarrierEvent
 from cutepy.sim.machine.lanes import WARP, Array
 from cutepy.sim.machine.observer import Observer
-from cutepy.sim.machine.wait_sources import WaitEvent
+from cutepy.sim.machine.wait_sources import WaitBegins
 from cutepy.sim.ptx.source_lines import line_of
 
 if TYPE_CHECKING:
@@ -305,7 +305,7 @@ class Sites(Observer):
         site.warps += cost.warps
         site.fewest += cost.fewest
 
-    def on_wait(self, event: WaitEvent) -> None:
+    def on_wait(self, event: WaitBegins) -> None:
         """Count lanes that have to wait."""
         self._wait(event).waited += len(event.threads.warps) * event.ctas.count
 

@@ -26,7 +26,7 @@ from cutepy.sim.machine.events import (
     WgmmaEvent,
 )
 from cutepy.sim.machine.observer import Observer
-from cutepy.sim.machine.wait_sources import WaitEvent
+from cutepy.sim.machine.wait_sources import WaitBegins
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.lanes import Array, Ctas, Threads
@@ -108,7 +108,7 @@ class Recorder(Observer):
         self._count += 1
         self._events[-1].append(Event(phase, name, category, *about, operation, effect, is_init))
 
-    def on_wait(self, event: WaitEvent) -> None:
+    def on_wait(self, event: WaitBegins) -> None:
         """Record lanes that begin to wait."""
         self._add("begin", str(event.barrier), "barrier", event)
 

@@ -37,7 +37,7 @@ _COUNTS = """wgmma wgmma_flops wgmma_bytes tcgen05 tcgen05_flops tma tma_bytes b
 cancelled_clusters""".split()
 
 
-class LaneSelection(NamedTuple):
+class PickedLanes(NamedTuple):
     """Lanes of a group that a mask selects, with the smallest rectangle of CTAs and threads around them.
 
     Attributes
@@ -55,7 +55,7 @@ class LaneSelection(NamedTuple):
     lanes: Array | None
 
     @classmethod
-    def of_group(cls, g: Group | ExecutedInstruction, lanes: Array | None) -> LaneSelection:
+    def of_group(cls, g: Group | ExecutedInstruction, lanes: Array | None) -> PickedLanes:
         """Pick lanes of a group."""
         ctas, threads = g.ctas, g.threads
         shape = ctas.count, threads.count

@@ -90,7 +90,7 @@ class LocatedPattern(NamedTuple):
         return found
 
 
-class OwnCtaAddresses(NamedTuple):
+class InOwnCta(NamedTuple):
     """Addresses in shared memory, each in the CTA of its lane.
 
     Attributes

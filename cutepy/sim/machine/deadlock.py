@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Instruction
 
 
-class IncompleteUnitError(Exception):
+class PartOfAUnit(Exception):
     """Error of lanes that execute an instruction of warps or warpgroups without the other lanes of their unit.
 
     Lanes execute the instruction alone once nothing else can run. If the other lanes wait at a barrier, the launch is

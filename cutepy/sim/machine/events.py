@@ -13,7 +13,7 @@ from cutepy.layouts.sm90 import Im2colTensorMap, TensorMap
 from cutepy.sim.machine.lanes import Array, Ctas, Residents, Threads
 
 if TYPE_CHECKING:
-    from cutepy.sim.machine.address_patterns import LocatedPattern, OwnCtaAddresses
+    from cutepy.sim.machine.address_patterns import InOwnCta, LocatedPattern
     from cutepy.sim.machine.launch import Launch
     from cutepy.sim.ptx.model import Instruction
     from cutepy.sim.translate.wgmma_shapes import Shape, SharedTile
@@ -47,7 +47,7 @@ class Access:
         With its line of Python in `instruction.source`.
     ctas, threads : Ctas, Threads
         Lanes: a rectangle of CTAs and threads.
-    where : array, LocatedPattern or OwnCtaAddresses
+    where : array, LocatedPattern or InOwnCta
         The addresses, or the pattern that they follow from.
     size_bytes : int
         Bytes that each lane accesses.
@@ -71,7 +71,7 @@ class Access:
     instruction: Instruction
     ctas: Ctas
     threads: Threads
-    where: Array | LocatedPattern | OwnCtaAddresses = field(repr=False)
+    where: Array | LocatedPattern | InOwnCta = field(repr=False)
     size_bytes: int
     part_of: AsyncOperation | None = field(default=None, repr=False)
     stores: Array | None = field(default=None, repr=False)

@@ -18,7 +18,7 @@ import numpy as np
 
 from cutepy.sim.advice import Diagnosis
 from cutepy.sim.errors import MemoryAccessError, Place, ReadOnlyMemoryError
-from cutepy.sim.machine.address_patterns import AddressPatterns, LocatedPattern, OwnCtaAddresses
+from cutepy.sim.machine.address_patterns import AddressPatterns, InOwnCta, LocatedPattern
 from cutepy.sim.machine.events import Access, LocalCopy, Proxy, Space
 from cutepy.sim.machine.lanes import Array, Ctas, Residents, Threads, as_index
 from cutepy.sim.machine.opaque_objects import OpaqueObjects
@@ -209,7 +209,7 @@ class Memory:
         self._shared_views: dict[tuple[str, int], Array] = {}
         self._patterns = AddressPatterns()
         self._loaded: dict[
-            int, tuple[Array, Ctas, Array | LocatedPattern | OwnCtaAddresses]
+            int, tuple[Array, Ctas, Array | LocatedPattern | InOwnCta]
         ] = {}  # by instruction, the last time
         self.objects = OpaqueObjects(activity, 0, slot_bytes)
         self.windows: dict[str, list[tuple[int, int]]] = {"const": [], "param": []}
@@ -312,9 +312,9 @@ class Memory:
     def locate(self, g: Group, i: Instruction, address: Array, size: int, alignment: int) -> Array:
         """Return the positions of shared addresses in `shared`, checked."""
         where = self._place(g, i, address, size, alignment)
-        return where.addresses() if isinstance(where, OwnCtaAddresses) else where
+        return where.addresses() if isinstance(where, InOwnCta) else where
 
-    def _place(self, g: Group, i: Instruction, address: Array, size: int, alignment: int) -> Array | OwnCtaAddresses:
+    def _place(self, g: Group, i: Instruction, address: Array, size: int, alignment: int) -> Array | InOwnCta:
         """Return the checked addresses from which the positions of shared addresses follow."""
         offset = address.astype(np.int64)
         slot = g.ctas.column
@@ -344,7 +344,7 @@ class Memory:
         if alignment > 1 and (offset & (alignment - 1)).any():
             self._fail(g, i, "shared", address, (offset & (alignment - 1)) != 0, size, f"is no multiple of {alignment}")
         if is_own:
-            return OwnCtaAddresses(offset, slot, self.slot_bytes)
+            return InOwnCta(offset, slot, self.slot_bytes)
         result: Array = offset + slot * self.slot_bytes
         return result
 
@@ -486,7 +486,7 @@ class Memory:
         if shift:
             address = address + address.dtype.type(shift % (1 << 64))
         place, address = self._resolved(g, i, space, address, size)
-        where: Array | OwnCtaAddresses = address
+        where: Array | InOwnCta = address
         if place == "global":
             region = self.region(g, i, address, size, size)
             if space not in ("const", "param"):
@@ -523,7 +523,7 @@ class Memory:
         for observer in self._activity.observers:
             observer.on_accesses(told)
 
-    def _where_loaded(self, g: Group, load: PlainLoad, base: Array) -> Array | LocatedPattern | OwnCtaAddresses:
+    def _where_loaded(self, g: Group, load: PlainLoad, base: Array) -> Array | LocatedPattern | InOwnCta:
         """Return the addresses of a load, given the value of its address register."""
         address, size, shift = base, load.size_bytes, load.offset
         if address.dtype.kind != "u":
@@ -535,14 +535,14 @@ class Memory:
             address = address + address.dtype.type(shift % (1 << 8 * base.itemsize))
         return self._place(g, load.instruction, address, size, size) if load.space == "shared" else address
 
-    def _load_shared(self, g: Group, where: Array | OwnCtaAddresses, kind: np.dtype[Any], count: int) -> Array:
+    def _load_shared(self, g: Group, where: Array | InOwnCta, kind: np.dtype[Any], count: int) -> Array:
         """Load from shared memory."""
         size, view = kind.itemsize * count, self.shared_view(kind, count)
-        if isinstance(where, OwnCtaAddresses) and len(where.offsets) == 1:  # the same place of each CTA
+        if isinstance(where, InOwnCta) and len(where.offsets) == 1:  # the same place of each CTA
             by_cta = view.reshape(-1, self.slot_bytes // size, *view.shape[1:])
             same: Array = by_cta[as_index(g.ctas.slots)].take(where.offsets[0] // size, axis=1)  # in the order of lanes
             return same
-        at = where.addresses() if isinstance(where, OwnCtaAddresses) else where
+        at = where.addresses() if isinstance(where, InOwnCta) else where
         value: Array = view[at // size]
         return value
 
@@ -582,7 +582,7 @@ class Memory:
         size = kind.itemsize * count
         place, address = self._resolved(g, i, space, address, size)
         self._activity.changes += 1
-        where: Array | LocatedPattern | OwnCtaAddresses = address
+        where: Array | LocatedPattern | InOwnCta = address
         shape = np.broadcast_shapes((g.ctas.count, address.shape[1]), *(v.shape for v in values), address.shape)
         value = values[0] if count == 1 else np.stack([np.broadcast_to(v, shape) for v in values], axis=-1)
         if place == "global":
@@ -608,19 +608,17 @@ class Memory:
             self.observe(g, i, "write", place, "generic", where, size, values=values)
 
     def _store_shared(
-        self, g: Group, i: Instruction, where: Array | OwnCtaAddresses, value: Array, shape: tuple[int, ...], size: int
+        self, g: Group, i: Instruction, where: Array | InOwnCta, value: Array, shape: tuple[int, ...], size: int
     ) -> None:
         """Store rows of elements to shared memory."""
         view = self.shared_view(value.dtype, value.shape[-1] if value.ndim > len(shape) else 1)
-        if (
-            isinstance(where, OwnCtaAddresses) and len(where.offsets) == 1 and not self.objects
-        ):  # the same place of each CTA
+        if isinstance(where, InOwnCta) and len(where.offsets) == 1 and not self.objects:  # the same place of each CTA
             by_cta = view.reshape(-1, self.slot_bytes // size, *view.shape[1:])
             rows, columns = as_index(g.ctas.slots), as_index(np.broadcast_to(where.offsets // size, (1, shape[1]))[0])
             if isinstance(rows, slice) or isinstance(columns, slice):
                 by_cta[rows, columns] = value
                 return
-        address = where.addresses() if isinstance(where, OwnCtaAddresses) else where
+        address = where.addresses() if isinstance(where, InOwnCta) else where
         if self.objects:
             self.objects.check_store(g, i, address, size)
         view[np.broadcast_to(address // size, shape)] = value
@@ -640,7 +638,7 @@ class Memory:
         operation: Literal["read", "write", "atomic"],
         space: Space,
         proxy: Proxy,
-        where: Array | LocatedPattern | OwnCtaAddresses,
+        where: Array | LocatedPattern | InOwnCta,
         size: int,
         stores: Array | None = None,
         values: tuple[Array, ...] | None = None,

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from cutepy.sim.machine.host_events import HostEvent
     from cutepy.sim.machine.lanes import Residents
     from cutepy.sim.machine.launch import Launch
-    from cutepy.sim.machine.wait_sources import WaitEvent
+    from cutepy.sim.machine.wait_sources import WaitBegins
     from cutepy.sim.ptx.model import Function, Instruction
     from cutepy.sim.translate import Program
 
@@ -86,7 +86,7 @@ class Observer:
         come to a barrier before others of their warp.
         """
 
-    def on_wait(self, event: WaitEvent) -> None:
+    def on_wait(self, event: WaitBegins) -> None:
         """See lanes that have to wait at a barrier; `on_barrier` is called when they go on."""
 
     def knows_complete(self, address: int, slots: Array, phases: Array, ctas: Ctas, threads: Threads) -> Array:

@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cutepy.sim.machine.alignment import Alignment
-from cutepy.sim.machine.deadlock import IncompleteUnitError, deadlock
+from cutepy.sim.machine.deadlock import PartOfAUnit, deadlock
 from cutepy.sim.machine.divergence import Part, check_not_crossed, gather, in_whole_units, merge, parts_of, split
 from cutepy.sim.machine.group import Group, Join, Roster
 from cutepy.sim.machine.lanes import WARP, Array, Residents
 from cutepy.sim.machine.limits import Watchdog, lanes
 from cutepy.sim.machine.progress import TRUSTED_BLOCKS, TimeOuts, together
 from cutepy.sim.machine.spinning import Spin
-from cutepy.sim.machine.wait_sources import WaitEvent
+from cutepy.sim.machine.wait_sources import WaitBegins
 from cutepy.sim.ptx.model import Immediate
 from cutepy.sim.translate.control_flow import EXIT
 
@@ -170,7 +170,7 @@ class Schedule:
             mechanism.start(residents, threads)
         try:
             self._rounds()
-        except IncompleteUnitError as part:
+        except PartOfAUnit as part:
             raise part.meaning(roster, self._launch) from None
         for operation in list(self._activity.pending):
             self._activity.complete(operation)
@@ -275,7 +275,7 @@ class Schedule:
     def _tell_waiting(self, g: Group) -> None:
         """Tell observers of lanes that begin to wait."""
         i = self._flow.blocks[g.block].instructions[0]
-        event = WaitEvent(i, g.ctas, g.threads, g.waits_for() if g.waits_for else None)
+        event = WaitBegins(i, g.ctas, g.threads, g.waits_for() if g.waits_for else None)
         for observer in self._activity.observers:
             observer.on_wait(event)
 

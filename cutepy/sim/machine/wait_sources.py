@@ -157,7 +157,7 @@ class AwaitedObject:
 
 
 @dataclass(frozen=True, slots=True)
-class WaitEvent(BarrierEvent):
+class WaitBegins(BarrierEvent):
     """Event of lanes that begin to wait at a barrier or for registers, for `Observer.on_wait`.
 
     Attributes

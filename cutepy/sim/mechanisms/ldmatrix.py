@@ -19,7 +19,7 @@ import numpy as np
 
 from cutepy.layouts import Layout, sm90
 from cutepy.sim.arithmetic import minifloat
-from cutepy.sim.machine.deadlock import IncompleteUnitError
+from cutepy.sim.machine.deadlock import PartOfAUnit
 from cutepy.sim.machine.lanes import WARP, Array
 from cutepy.sim.machine.layout_tables import by_value_and_thread
 
@@ -93,7 +93,7 @@ class MatrixAccess:
     def _rows(self, g: Group, i: Instruction, address: Array, count: int) -> Array:
         """Return the positions of the matrices' rows in shared memory: (CTA, warp, row)."""
         if not g.threads.full:
-            raise IncompleteUnitError(g, i, WARP, f"{i.opcode} needs all lanes of each warp")
+            raise PartOfAUnit(g, i, WARP, f"{i.opcode} needs all lanes of each warp")
         memory = self._memory
         _, address = memory.resolve("shared" if address.dtype == np.uint32 else "generic", address)
         lanes = np.broadcast_to(address, (g.ctas.count, g.threads.count)).reshape(g.ctas.count, -1, WARP)

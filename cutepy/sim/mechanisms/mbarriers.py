@@ -18,7 +18,7 @@ import numpy as np
 
 from cutepy.sim.advice import Diagnosis
 from cutepy.sim.errors import BarrierError, Place
-from cutepy.sim.machine.activity import LaneSelection
+from cutepy.sim.machine.activity import PickedLanes
 from cutepy.sim.machine.events import (
     BarrierState,
     MbarrierArrive,
@@ -477,7 +477,7 @@ class Mbarriers(Mechanism):
 
     def _seen(
         self, offset: int, slots: Array, g: Group, i: Instruction, address: Array | None
-    ) -> tuple[BarrierState, LaneSelection, Array | None]:
+    ) -> tuple[BarrierState, PickedLanes, Array | None]:
         """Return the observers' view of the objects at an offset: their state, the lanes, and the CTA each addresses.
 
         All lanes act, and none addresses an object, if `address` is None: copies do.
@@ -487,9 +487,9 @@ class Mbarriers(Mechanism):
             offset, slots, found.phase[slots], found.pending[slots], found.count[slots], found.transactions[slots]
         )
         if address is None:
-            return state, LaneSelection.of_group(g, None), None
+            return state, PickedLanes.of_group(g, None), None
         position = positions(memory, g, i, address)
-        lanes = LaneSelection.of_group(g, position % memory.slot_bytes == offset)
+        lanes = PickedLanes.of_group(g, position % memory.slot_bytes == offset)
         return state, lanes, lanes.values(position // memory.slot_bytes)
 
     def _tell_count(

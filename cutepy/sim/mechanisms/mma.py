@@ -27,7 +27,7 @@ from cutepy.sim.arithmetic.fragments import (
 )
 from cutepy.sim.arithmetic.sparsity import expanded, meets_only_kept, places
 from cutepy.sim.errors import SimulationError
-from cutepy.sim.machine.deadlock import IncompleteUnitError
+from cutepy.sim.machine.deadlock import PartOfAUnit
 from cutepy.sim.machine.lanes import WARP, Array
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class WarpMma:
     ) -> list[Array]:
         """Return the registers of D = A B + C, with A and B multiplied by scale factors where there are any."""
         if not g.threads.full:
-            raise IncompleteUnitError(g, i, WARP, f"{i.opcode} needs all lanes of each warp")
+            raise PartOfAUnit(g, i, WARP, f"{i.opcode} needs all lanes of each warp")
         left, right = self._operands(g, p, a, b)
         if p.selector is None:
             where = None

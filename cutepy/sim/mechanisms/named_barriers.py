@@ -17,7 +17,7 @@ import numpy as np
 
 from cutepy.sim.advice import Diagnosis
 from cutepy.sim.errors import BarrierError, Place, WaitNearMiss
-from cutepy.sim.machine.activity import LaneSelection
+from cutepy.sim.machine.activity import PickedLanes
 from cutepy.sim.machine.alignment import check_uniform
 from cutepy.sim.machine.events import (
     NamedBarrier,
@@ -138,7 +138,7 @@ class Barriers(Mechanism):
     ) -> None:
         """Tell observers of an operation at a barrier, and the generation that its lanes take part in."""
         if self._activity.observers:
-            picked = LaneSelection.of_group(g, lanes)
+            picked = PickedLanes.of_group(g, lanes)
             here = NamedBarrier(number)
             self._activity.tell(kind(i, picked.ctas, picked.threads, picked.values(generation), here))
 

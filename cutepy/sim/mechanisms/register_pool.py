@@ -17,7 +17,7 @@ import numpy as np
 
 from cutepy.sim.advice import Diagnosis
 from cutepy.sim.errors import Place, SimulationError
-from cutepy.sim.machine.activity import LaneSelection
+from cutepy.sim.machine.activity import PickedLanes
 from cutepy.sim.machine.events import RegistersBlocked, SetRegisters
 from cutepy.sim.machine.lanes import WARP, WARPGROUP, Array
 from cutepy.sim.machine.schedule import Mechanism
@@ -97,7 +97,7 @@ class RegisterPool(Mechanism):
             enough = (np.cumsum(change, axis=1) <= self._free[slots][:, None])[:, last]
             if not enough.all():
                 if self._activity.is_stuck and self._activity.observers:
-                    picked = LaneSelection.of_group(g, ~enough)
+                    picked = PickedLanes.of_group(g, ~enough)
                     self._activity.tell(RegistersBlocked(i, picked.ctas, picked.threads, count))
                 g.ready = enough
                 g.waits_for = lambda: self._awaited(slots, count)

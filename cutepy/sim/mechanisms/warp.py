@@ -14,7 +14,7 @@ import numpy as np
 from cutepy.sim.advice import Diagnosis
 from cutepy.sim.arithmetic import floats
 from cutepy.sim.errors import Place, SimulationError
-from cutepy.sim.machine.activity import LaneSelection
+from cutepy.sim.machine.activity import PickedLanes
 from cutepy.sim.machine.events import WarpSync
 from cutepy.sim.machine.lanes import WARP, Array, Threads, mask_of
 
@@ -49,7 +49,7 @@ class Warp:
 
     def _tell_sync(self, g: Group, i: Instruction, lanes: Array | None = None) -> None:
         if self._activity.observers:
-            picked = LaneSelection.of_group(g, lanes)
+            picked = PickedLanes.of_group(g, lanes)
             self._activity.tell(WarpSync(i, picked.ctas, picked.threads))
 
     def shuffle(

@@ -17,7 +17,7 @@ import numpy as np
 
 from cutepy.sim.arithmetic.fragments import BITS, Fragment, elements, packed
 from cutepy.sim.machine.alignment import check_uniform
-from cutepy.sim.machine.deadlock import IncompleteUnitError
+from cutepy.sim.machine.deadlock import PartOfAUnit
 from cutepy.sim.machine.lanes import WARP, Array
 from cutepy.sim.mechanisms.mma import registers_of, words_of
 
@@ -66,7 +66,7 @@ class Wmma:
     ) -> list[tuple[Array, np.dtype[Any]]]:
         """Return the address, (CTAs, threads), and type of each element; of packs of those of fewer than 8 bits."""
         if not g.threads.full:
-            raise IncompleteUnitError(g, i, WARP, f"{i.opcode} needs all lanes of each warp")
+            raise PartOfAUnit(g, i, WARP, f"{i.opcode} needs all lanes of each warp")
         check_uniform(self._activity, g, i, address, "the address of the matrix")
         if stride is not None:
             check_uniform(self._activity, g, i, stride, "the stride of the matrix")
@@ -80,7 +80,7 @@ class Wmma:
     def transpose(self, g: Group, i: Instruction, value: Array) -> Array:
         """Transpose an 8 x 8 matrix of 16-bit elements, of which each lane has two of a row."""
         if not g.threads.full:
-            raise IncompleteUnitError(g, i, WARP, f"{i.opcode} needs all lanes of each warp")
+            raise PartOfAUnit(g, i, WARP, f"{i.opcode} needs all lanes of each warp")
         words = words_of(g, (value,))
         matrix = words.view(np.uint16).reshape(*words.shape[:2], 8, 8)
         transposed = np.ascontiguousarray(matrix.swapaxes(-1, -2)).reshape(*words.shape[:2], WARP, 2)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from cutepy.sim.errors import DescriptorError
 from cutepy.sim.machine.alignment import check_uniform
-from cutepy.sim.machine.deadlock import IncompleteUnitError
+from cutepy.sim.machine.deadlock import PartOfAUnit
 from cutepy.sim.machine.events import AsyncOperation, Fence, GroupCommit, GroupWait, WgmmaEvent
 from cutepy.sim.machine.group import AccumulatorTile, IssuedMma
 from cutepy.sim.machine.lanes import WARPGROUP, Array
@@ -64,7 +64,7 @@ class Wgmma(Mechanism):
     ) -> None:
         """Take an MMA; it is computed when its group completes. A sparse A has metadata, by (CTA, thread)."""
         if g.threads.warpgroups is None:
-            raise IncompleteUnitError(g, i, WARPGROUP, "wgmma needs all 128 threads of a warpgroup")
+            raise PartOfAUnit(g, i, WARPGROUP, "wgmma needs all 128 threads of a warpgroup")
         shape = self._shape(i)
         for other in self._conflicts[shape.registers]:
             if other in g.tiles:

@@ -9,7 +9,7 @@ import numpy as np
 
 from cutepy.sim.advice import Diagnosis
 from cutepy.sim.errors import Place
-from cutepy.sim.machine.address_patterns import OwnCtaAddresses
+from cutepy.sim.machine.address_patterns import InOwnCta
 from cutepy.sim.machine.events import MbarrierAt
 from cutepy.sim.machine.lanes import WARP, WARPGROUP, Array
 from cutepy.sim.ptx.memory_order import WEAK, strength
@@ -186,7 +186,7 @@ class SharedAccesses:
         """Take an access by threads."""
         wave = self._wave
         slots, threads = access.ctas.slots, access.threads.ids
-        if isinstance(access.where, OwnCtaAddresses):
+        if isinstance(access.where, InOwnCta):
             offsets = access.where.offsets
             self._by_threads(access, slots, slots, threads, np.broadcast_to(offsets, (len(offsets), len(threads))))
             return
@@ -224,7 +224,7 @@ class SharedAccesses:
         used = np.zeros(0, bool)
         for access in accesses:
             i, where = access.instruction, access.where
-            loaded = self._loaded(access, where, len(threads)) if isinstance(where, OwnCtaAddresses) else None
+            loaded = self._loaded(access, where, len(threads)) if isinstance(where, InOwnCta) else None
             if loaded is None:
                 self._shadow.loads(together)
                 together = []
@@ -258,7 +258,7 @@ class SharedAccesses:
             together.append((new, loaded.touched))
         self._shadow.loads(together)
 
-    def _loaded(self, access: Access, where: OwnCtaAddresses, lanes: int) -> _LoadedWord | None:
+    def _loaded(self, access: Access, where: InOwnCta, lanes: int) -> _LoadedWord | None:
         """Return the granules that a load touches in each CTA; None if they differ from CTA to CTA."""
         i, offsets = access.instruction, where.offsets
         known = self._last_loaded.get(i.index)
