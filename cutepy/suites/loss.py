@@ -87,7 +87,7 @@ def make(problem: LossProblem, device: str = "cuda", sets: int = 2) -> Tensors:
 
 
 def ours(chunk_rows: int | None = None) -> Loss:
-    """Compute by cutepy, with the logits of a given number of rows."""
+    """Compute by cutepy, with the logits of so many rows."""
     from cutepy import ops
 
     return functools.partial(ops.linear_cross_entropy, chunk_rows=chunk_rows)

@@ -623,10 +623,6 @@ class Traits(NamedTuple):
         Its operands; None if the instruction is not known.
     loads, stores : tuple of str
         The state spaces that it reads and writes; "generic" is any of them, "barrier" where predicates meet.
-    threads : int
-        Threads that must execute it together: 1, a warp of 32, or a warpgroup of 128. The modifier ``.aligned``
-        says so, which ``bar`` has without its name. Under a condition all must evaluate it alike; otherwise what the
-        instruction does is undefined.
     cta_group : int
         CTAs whose tensor cores work together: 2 with ``.cta_group::2``, else 1.
     is_bulk : bool
@@ -641,6 +637,10 @@ class Traits(NamedTuple):
         True if it adds to the bytes that a phase of an mbarrier expects.
     takes_registers : bool
         True of ``setmaxnreg.inc``.
+    threads : int
+        Threads that must execute it together: 1, a warp of 32, or a warpgroup of 128. The modifier ``.aligned``
+        says so, which ``bar`` has without its name. Under a condition all must evaluate it alike; otherwise what the
+        instruction does is undefined.
     """
 
     kind: str
@@ -649,7 +649,6 @@ class Traits(NamedTuple):
     form: Form | None
     loads: tuple[str, ...]
     stores: tuple[str, ...]
-    threads: int
     cta_group: int
     is_bulk: bool
     is_relaxed: bool
@@ -657,6 +656,7 @@ class Traits(NamedTuple):
     brings_bytes: bool
     announces_bytes: bool
     takes_registers: bool
+    threads: int
 
     @property
     def is_known(self) -> bool:
@@ -788,11 +788,6 @@ class Traits(NamedTuple):
         return "discards" in self.qualities
 
     @property
-    def votes(self) -> bool:
-        """True if threads exchange predicates at a named barrier; the first operand is then the result."""
-        return "votes" in self.effects
-
-    @property
     def shuffles(self) -> bool:
         """True if it gives each lane the value of one other lane."""
         return "shuffles" in self.qualities
@@ -871,6 +866,11 @@ class Traits(NamedTuple):
     def is_warpgroup_mma(self) -> bool:
         """True if it is an asynchronous MMA of a warpgroup."""
         return self.kind == "wgmma" and "tiles" in self.effects
+
+    @property
+    def votes(self) -> bool:
+        """True if threads exchange predicates at a named barrier; the first operand is then the result."""
+        return "votes" in self.effects
 
     @property
     def commits(self) -> bool:
@@ -1033,7 +1033,7 @@ def traits(opcode: str) -> Traits:
     spaces = [space for space in (part.partition("::")[0] for part in parts[1:]) if space in SPACES]
     if row is None:
         spaces = spaces[:1] or ["generic"]
-        return Traits(kind, frozenset(), frozenset(), None, (*spaces,), (*spaces,), threads, *modified)
+        return Traits(kind, frozenset(), frozenset(), None, (*spaces,), (*spaces,), *modified, threads)
     effects = row.effects
     spaces = spaces or [next((space for space in ("shared", "global", "tensor") if space in effects), "generic")]
     into, taken = spaces[0], spaces[-1] if effects & {"copies", "reduces"} else spaces[0]
@@ -1048,7 +1048,7 @@ def traits(opcode: str) -> Traits:
             stores = (into,)
         if kind == "tcgen05" and "tiles" in effects:  # operands in shared memory
             loads = (*loads, "shared")
-    return Traits(kind, effects, row.qualities, _form(row.operands, parts), loads, stores, threads, *modified)
+    return Traits(kind, effects, row.qualities, _form(row.operands, parts), loads, stores, *modified, threads)
 
 
 def _modified(kind: str, parts: list[str]) -> tuple[int, bool, bool, bool, bool, bool, bool]:

@@ -1,8 +1,8 @@
-"""Effects of reads of uninitialised shared memory: the launch is played again with other bytes there.
+"""Effects of reads of shared memory that nothing has written: a launch is played with other bytes there.
 
-The replays fill uninitialised shared memory and registers with several values, and with the bytes that earlier CTAs of
-the launch leave. If all replays write the same bytes to global memory, the kernel discards the values of these reads:
-for example rows beyond the end of a tensor, which are computed and not stored.
+It is played with several values there and in registers that nothing has written, and with what its own CTAs leave. If
+it writes the same to global memory, bit for bit, whatever comes of these reads is thrown away: rows beyond a tensor's
+last, say, that are computed and not stored.
 """
 
 from __future__ import annotations

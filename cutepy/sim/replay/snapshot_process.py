@@ -60,7 +60,7 @@ class _Child:
     deadline: float
 
 
-class SnapshotServer:
+class Keeper:
     """Server of a snapshot: it answers requests until the client's process has ended.
 
     Parameters

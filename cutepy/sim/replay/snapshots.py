@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from cutepy.sim.parallel.mappings import any_shared
 from cutepy.sim.replay.outcomes import Outcome
-from cutepy.sim.replay.snapshot_process import Player, SnapshotServer
+from cutepy.sim.replay.snapshot_process import Keeper, Player
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.lanes import Array
@@ -65,7 +65,7 @@ class Snapshot:
         if not process:
             try:
                 ours.close()
-                SnapshotServer(theirs, player, ranges).run()
+                Keeper(theirs, player, ranges).run()
             finally:
                 os._exit(0)
         theirs.close()
