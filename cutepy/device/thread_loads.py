@@ -1,8 +1,8 @@
 """Loads of tiles by threads: cp.async from global into shared memory, where TMA does not reach (traced).
 
-TMA counts addresses and strides in 16 bytes. cp.async copies pieces of 4, 8 or 16 bytes, each by one thread, from any
-multiple of so many bytes, into the same swizzled stages. Consumers differ in the ring only
-(`cutepy.device.pipeline.MixedRing`).
+TMA needs addresses and strides that are multiples of 16 bytes. cp.async copies a piece of 4, 8 or 16 bytes by one
+thread, from an address that is a multiple of the piece, into the same swizzled stages. Consumers differ only in their
+ring (`cutepy.device.pipeline.MixedRing`).
 """
 
 from dataclasses import dataclass

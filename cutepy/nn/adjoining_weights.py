@@ -1,8 +1,8 @@
 """Linear layers that take the same input become one product: their weights adjoin in memory.
 
-Each layer keeps its parameters, which become parts of one tensor. A module that has such layers keeps its code too: it
-gets a class whose `forward` runs within a `Share`. Who moves or replaces a parameter parts it from the others, and the
-layers compute apart again; where a whole module is moved, converted or copied, its weights are joined anew.
+Each layer keeps its parameters, which become parts of one tensor. The module of such layers keeps its code, and gets a
+class whose `forward` runs within a `Share`. A parameter that is moved or replaced no longer adjoins the others, and the
+layers compute separately again. When the whole module is moved, converted or copied, its weights are joined again.
 """
 
 from __future__ import annotations

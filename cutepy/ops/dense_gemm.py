@@ -1,7 +1,8 @@
 """`gemm`: the matrix product of the tensor cores as an operation of PyTorch.
 
-Every product is an epilogue of a @ b.mT, also one with C, a bias or an activation. `apply_epilogue` goes straight to
-`multiply` where nobody else would see the call, and else by way of torch's dispatcher, to one operation.
+Every product is an epilogue of a @ b.mT, also a product with C, a bias or an activation. `apply_epilogue` calls
+`multiply` directly if no mode, transform or subclass of torch observes the call; otherwise it calls one operation
+through torch's dispatcher.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ result with that letter is sharded along it, and any other result is partial: it
 The local computation is differentiable, and so are DTensor's own redistributions, which give gradients their
 placements: that of a replicated input is a partial sum over the mesh dimension where something is sharded.
 
-torch.distributed.tensor is imported by those who have DTensors. Importing this module does not.
+This module does not import torch.distributed.tensor; programs that make DTensors do.
 """
 
 from __future__ import annotations

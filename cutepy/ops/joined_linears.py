@@ -1,7 +1,7 @@
 """`joined_linear`: products of one input with several weights, one launch where the weights adjoin in memory.
 
-Tensors adjoin if each begins where the one before it ends, in the same storage: then a view is all of them. That is
-looked at when the kernel is launched, below autograd and compilers, so that weights may be moved at any time.
+Tensors adjoin if each begins where the one before it ends, in the same storage: then one view has all of them. Each
+launch checks that, below autograd and compilers, so that weights may be moved at any time.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Cross entropy of a linear layer's results as an operation of PyTorch, whose logits are never whole in memory.
 
-Rows are computed in chunks: logits, losses, the logits' gradient in their place, and what it adds to the gradients of
-input, weight and bias, which are there when the forward pass ends.
+The forward pass computes rows in chunks: the logits, the losses, and the gradient of the logits in their place. Each
+chunk also adds its part to the gradients of input, weight and bias, which are complete when the forward pass ends.
 """
 
 from __future__ import annotations

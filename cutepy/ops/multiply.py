@@ -1,7 +1,7 @@
 """Launch of products: one plan for all tensors of a description, kept in a cache, past autograd.
 
-On the GPU and in the simulator that is the kernel's plan (`cutepy.kernels.gemm.op`). On the CPU otherwise, and where
-there is nothing to multiply, the results are computed in float64 and rounded once.
+On the GPU and in the simulator a launch follows the plan of the kernel (`cutepy.kernels.gemm.op`). For tensors of the
+CPU, and for empty products, a launch computes in float64 and rounds once.
 """
 
 from __future__ import annotations

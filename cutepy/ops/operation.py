@@ -1,9 +1,9 @@
 """An operation of PyTorch, as torch and its callers see it; and when a call goes past torch's dispatcher.
 
-The dispatcher and its Python bindings cost several microseconds a call, which for a plain eager call buy nothing.
-Everything that would see the call there is looked for first (`road`): transforms such as `torch.vmap`, modes such as
-`FakeTensorMode`, tensor subclasses and whatever else has `__torch_function__`, tracing, and the profiler. Autograd and
-autocast are served without the dispatcher too.
+The dispatcher and its Python bindings cost several microseconds a call, and a plain eager call does not need them.
+`road` looks for everything that observes calls in the dispatcher: transforms such as `torch.vmap`, modes such as
+`FakeTensorMode`, tensor subclasses and other objects with `__torch_function__`, tracing, and the profiler. Autograd and
+autocast are served without the dispatcher.
 """
 
 from __future__ import annotations

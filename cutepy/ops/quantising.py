@@ -1,7 +1,7 @@
 """8-bit numbers with scales: `quantise` makes them, `dequantise` gives what they stand for.
 
-A scale's shape tells what one of its numbers stands for: it has the matrix's extents in blocks, all of it, rows, 128 of
-a row, or 128 x 128.
+The shape of a scale tells the block of the matrix that one of its numbers covers: the whole matrix, a row, 128 elements
+of a row, or 128 x 128 elements.
 """
 
 from __future__ import annotations

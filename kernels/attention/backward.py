@@ -1,7 +1,7 @@
 """The device code of attention backward: dQ, dK and dV, tile by tile of queries (traced).
 
-A CTA has a tile of keys, and goes through the queries that see it, of all heads of its group: it sums dK and dV in
-registers, and adds its part of dQ to memory (`gradients`).
+A CTA has a tile of keys, and loops over the tiles of queries that see these keys, for all heads of a group. It sums dK
+and dV in registers, and adds its part of dQ to memory (`gradients`).
 """
 
 from dataclasses import dataclass, replace

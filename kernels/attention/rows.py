@@ -1,6 +1,6 @@
 """The device code around attention backward: statistics of rows before it, and dQ's rows after it (traced).
 
-Both take the queries in tiles, a CTA a tile of a head, in which tensors of sums and statistics have them.
+Each CTA of both kernels has a tile of the queries of a head. Tensors of sums and statistics are stored by these tiles.
 """
 
 import cutlass

@@ -1,7 +1,7 @@
 """Copies of a product's tensors before the kernel reads them: their number and their layouts.
 
-TMA moves 16-byte units. What it can't reach is copied to where it can, unless threads are expected to load it in less
-time; and rows of a batch that would fill their tiles badly are copied together.
+TMA moves 16-byte units. A tensor that TMA can't reach is copied, unless loads by threads are expected to take less
+time. Rows of a batch that would fill their tiles badly are copied into one matrix.
 """
 
 from __future__ import annotations

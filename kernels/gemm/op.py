@@ -1,8 +1,8 @@
 """Plan of a product: the copies and the kernel for any epilogue, scales and strides.
 
-A plan sees the tensors as matrices, or a batch of them (`batch_folding`), decides what is copied (`copies`), chooses
-and compiles the kernel, and says how each tensor becomes what that takes (`routes`). It is made once for tensors of one
-description; a launch follows it.
+A plan views the tensors as matrices or batches of matrices (`batch_folding`), decides which tensors are copied
+(`copies`), chooses and compiles the kernel, and fixes the route from each tensor to an argument of the kernel
+(`routes`). A plan is made once for all tensors of one description, and every launch follows it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The device code of the products of few rows: no tensor core, B streamed once through registers (traced).
 
-A CTA computes `tile_m` rows of `tile_n` columns. Each of its warps multiplies its rows of B, or shares their K with
-others (`cutepy.device.dot_products`), and leaves its sums in shared memory; then each thread adds up, in the order of
-the warps, what all warps found for an element, or for the neighbours that an epilogue parts, computes the epilogue's
-graph for it, and stores. What the graph reads beside is loaded before the products are begun, and used after.
+A CTA computes `tile_m` rows of `tile_n` columns. Each warp multiplies its rows of B, or its part of their K
+(`cutepy.device.dot_products`), and writes its sums to shared memory. Each thread then adds the sums of all warps, in
+the order of the warps, for its elements, computes the graph of the epilogue, and stores. An element is a group of
+neighbours where the epilogue splits columns. Operands of the graph are loaded before the products begin.
 """
 
 import cutlass

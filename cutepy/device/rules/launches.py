@@ -1,6 +1,6 @@
 """Launch requirements of blocks, and checks of numbers that are known while a kernel is traced.
 
-None, or a number that only the device knows, passes.
+A check passes if the number is None, or is known only on the device.
 """
 
 from cutepy.layouts.sm90 import arch
