@@ -1,7 +1,7 @@
 """Current stream of each thread, and streams whose work is captured for a CUDA graph.
 
-This is the only place that knows either. Whatever issues work, a launch of a kernel, an operator, a copy or an event,
-asks here for the current stream and hands the work to `issue`, which does the work or keeps it for the graph.
+No other module keeps the current stream or a capture. Code that issues work (a launch, an operator, a copy, an event)
+takes the current stream from this module and passes the work to `issue`, which does the work or stores it in the graph.
 
 References
 ----------

@@ -1,6 +1,6 @@
 """Streams and events of the CUDA runtime: launches run as they are asked for, so all work has ended at any time.
 
-Observers are told what would wait for what.
+Observers receive the waits that a GPU would have.
 """
 
 from __future__ import annotations

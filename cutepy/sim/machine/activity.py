@@ -2,11 +2,11 @@
 
 Without observers no record is kept of any event.
 
-Traffic is what the L2 cache is asked for: 32-byte sectors, without a model of any cache. Each warp asks once for each
-sector that its lanes touch in an instruction. A bulk copy asks for the sectors of each run of contiguous bytes (a row
-of a box). Bytes are those read or written, without the rest of their sectors. A multicast copy reads global memory
-once. Elements outside of a tensor are not read. Not counted: local memory, parameters, constants, tensor maps,
-instructions, and prefetches.
+Traffic is counted in requests to the L2 cache, sectors of 32 bytes, without a model of any cache. An instruction of a
+warp requests each sector that its lanes access once. A bulk copy requests the sectors of each run of contiguous bytes
+(a row of a box). Bytes are the accessed ones, without the rest of their sectors. A multicast copy reads global memory
+once. Elements outside of a tensor are not read. Local memory, parameters, constants, tensor maps, instructions and
+prefetches are not counted.
 
 References
 ----------

@@ -1,8 +1,8 @@
 """Reachable instructions: constant propagation from lanes' registers finds the code that they may still execute.
 
-Values are propagated from the block where the lanes stand, lane by lane. A value that two paths leave different is
-unknown, and so is the result of whatever is not plain integer arithmetic. A branch on an unknown predicate may go both
-ways. So the instructions found are a superset of those that the lanes can reach.
+Constant propagation begins at the block of the lanes, and has values for each lane. A value that differs on two paths
+is unknown, and so is the result of each instruction other than plain integer arithmetic. A branch on an unknown
+predicate may go both ways. So the result is a superset of the instructions that the lanes can reach.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """malloc and free in kernels: a heap in global memory, which lives as long as its module is loaded.
 
-Each allocation is a range of known memory of its own, so what touches none of them is found.
+Each allocation is a range of known memory of its own, so an access outside of all allocations is an error.
 
 References
 ----------

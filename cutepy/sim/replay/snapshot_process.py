@@ -1,7 +1,8 @@
 """The process that keeps a snapshot: it forks children that play, and forwards their outcomes.
 
-A child plays some requests one after another, with memory put back in between; only as much memory as can be copied in
-no time is, and with more a child plays once. What stops a child costs the request that it was at: another goes on.
+A child plays several requests one after another, and restores memory after each. That is done only for memory that is
+small enough to copy quickly; with more memory a child plays once. If a child dies, only its current request is lost,
+and another child plays the others.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Tensor memory: columns that warps allocate, and their loads and stores of lanes.
 
-Each warp reaches the quarter of the lanes that its number modulo 4 names. Fresh memory holds words that are not
-plausible as data, and an allocation begins as far up as it fits: code that takes 0 for the address that was allocated,
-or reads what nothing has written, computes with those.
+Warp w reaches the quarter w modulo 4 of the lanes. Unwritten tensor memory holds words that are not plausible as data,
+and an allocation takes the highest free columns. So code that assumes address 0, or reads unwritten columns, computes
+with these words.
 
 References
 ----------
