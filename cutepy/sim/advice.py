@@ -17,7 +17,7 @@ from functools import cache
 from typing import NamedTuple
 
 
-class Row(NamedTuple):
+class Case(NamedTuple):
     """A row of the table.
 
     Attributes
@@ -124,117 +124,117 @@ Value = int | str | Diagnosis | None
 _FIRST = "here the read came first, and nothing had written these bytes before"
 _SPILLED = "{stored} bytes a thread are stored and {loaded} loaded for want of registers, "
 
-_TABLE: dict[str, Row | str] = {
+_TABLE: dict[str, Case | str] = {
     "repeated-init": "one thread must make it, once, and mbarrier.inval must come before it is made again",
-    "made-by-several-threads": Row("{threads} threads make the same mbarrier", "one thread must, elect it"),
-    "invalidated-by-several-threads": Row(
+    "made-by-several-threads": Case("{threads} threads make the same mbarrier", "one thread must, elect it"),
+    "invalidated-by-several-threads": Case(
         "{threads} threads invalidate the same mbarrier", "one thread must, elect it"
     ),
-    "made-while-valid": Row("mbarrier.init makes it again while it is valid", "mbarrier.inval must come before that"),
+    "made-while-valid": Case("mbarrier.init makes it again while it is valid", "mbarrier.inval must come before that"),
     "overwritten-mbarrier": "mbarrier.inval, and a barrier, must come before its memory is used for something else",
     "uninitialised-mbarrier": "mbarrier.init must come before an mbarrier is used, and mbarrier.inval after its last "
     "use",
     "missing-init-fence": "fence.mbarrier_init.release.cluster must come after mbarrier.init, and then a barrier",
     "unpublished-mbarrier": "a barrier that both take part in must come after mbarrier.init and before it is used",
     "mixed-generation": "a thread must wait at the barrier before it arrives there again",
-    "barrier-overtaken": Row(
+    "barrier-overtaken": Case(
         "this thread may arrive here before the barrier has completed its previous generation",
         "{participation} is not ordered before that, so arrivals of two generations mix: the thread must wait "
         "there in between",
         unknown="an arrival of that generation",
     ),
-    "groups-share-a-barrier": Row("{mixed.wrong}", "give each group of threads a named barrier of its own"),
+    "groups-share-a-barrier": Case("{mixed.wrong}", "give each group of threads a named barrier of its own"),
     "mismatched-count": "each bar instruction must give the number of all threads that arrive at the barrier, a "
     "multiple of 32",
     "unpaired-arrival": "each thread must alternate barrier.cluster.arrive and barrier.cluster.wait",
     "misused-barrier": "a phase of an mbarrier must get as many arrivals as mbarrier.init says",
-    "mbarrier-read-as-data": Row(
+    "mbarrier-read-as-data": Case(
         "only mbarrier operations know the format of an mbarrier",
         "mbarrier.test_wait says whether a phase is complete",
     ),
-    "byte-count-overflow": Row("a phase announces and counts too many bytes", "use more phases"),
-    "announced-bytes-overflow": Row(
+    "byte-count-overflow": Case("a phase announces and counts too many bytes", "use more phases"),
+    "announced-bytes-overflow": Case(
         "{count} bytes are announced in phase {phase}, and an mbarrier counts at most {most}",
         "some order of them overflows; use more phases",
     ),
-    "brought-bytes-overflow": Row(
+    "brought-bytes-overflow": Case(
         "{count} bytes are brought in phase {phase}, and an mbarrier counts at most {most}",
         "some order of them overflows; use more phases",
     ),
     "premature-completion": "announce with the arrival, by mbarrier.arrive.expect_tx, or before it",
-    "no-arrivals-left": Row(
+    "no-arrivals-left": Case(
         "no arrivals are expected after this arrive_drop, and what the next phase does is undefined",
         "keep a count of 1",
     ),
-    "announcement-may-be-late": Row(
+    "announcement-may-be-late": Case(
         "phase {phase} may complete without {announcement}",
         "nothing orders that before the last arrival. Announce with the arrival, by "
         "mbarrier.arrive.expect_tx, or before it",
         unknown="what was announced",
     ),
-    "more-bytes-than-announced": Row(
+    "more-bytes-than-announced": Case(
         "{brought} bytes are brought in phase {phase}, and {announced} are announced",
         "announce all that copies bring, or the phase completes early or never",
     ),
-    "early-wait": Row("a wait for a phase must be ordered after the end of the phase before", "wait for that too"),
-    "wait-overtakes-phase": Row(
+    "early-wait": Case("a wait for a phase must be ordered after the end of the phase before", "wait for that too"),
+    "wait-overtakes-phase": Case(
         "this wait is for phase {phase}, and may begin before phase {last} is over: its parity then "
         "passes a phase too early",
         "{count} must come before it, by a barrier or by a wait for phase {last} too",
         unknown="all that counts there",
     ),
-    "early-arrival": Row("an arrival must be ordered after the end of the phase before", "wait for it"),
-    "count-overtakes-phase": Row(
+    "early-arrival": Case("an arrival must be ordered after the end of the phase before", "wait for it"),
+    "count-overtakes-phase": Case(
         "it counts in phase {phase} here, and nothing orders it after the end of phase {last}: it may "
         "count in that phase instead",
         "{count} must come before it, by a barrier or by a wait for phase {last}",
         unknown="all that counts there",
     ),
     "lapped-wait": "an arrival of the next phase must be ordered after each wait for this phase",
-    "parity-lapped": Row(
+    "parity-lapped": Case(
         "phase {phase} completes here, and nothing makes it wait until that wait for phase {last} is over",
         "a slow thread then finds the parity of another phase, and waits for ever or passes too early. "
         "An arrival of that phase must be ordered after the thread's wait",
     ),
-    "parity-before-first": Row(
+    "parity-before-first": Case(
         "phase {phase} completes here, and nothing makes it wait until that wait is over; it is for phase {last}, "
         "which a new mbarrier counts as complete",
         "a thread that reads what phase {phase} brings must wait for parity 0 first; "
         "of one that fills what others read, an arrival of that phase must be ordered after the wait",
     ),
-    "state-lapped": Row(
+    "state-lapped": Case(
         "phase {phase} completes here, and nothing makes it wait until that wait for phase {last} is over",
         "a slow thread then has a state that is neither of the current phase nor of the one before, "
         "which is undefined. An arrival of that phase must be ordered after the thread's "
         "wait",
     ),
-    "mbarrier-outlived": Row(
+    "mbarrier-outlived": Case(
         "nothing orders {operation} before the barrier ends here",
         "the threads that use it must meet this thread first, at a bar.sync for example",
         unknown="an operation on it",
     ),
     "missing-wgmma-fence": "wgmma.fence must come after other accesses to these registers, and before the MMAs",
-    "accumulator-in-flight": Row(
+    "accumulator-in-flight": Case(
         "the MMAs may not be complete", "wgmma.wait_group must come before these registers are used"
     ),
-    "fragment-in-flight": Row(
+    "fragment-in-flight": Case(
         "the MMAs may still read it", "wgmma.wait_group must come before these registers are written"
     ),
-    "missing-proxy-fence": Row(
+    "missing-proxy-fence": Case(
         "the generic proxy wrote these bytes, and the async proxy accesses them",
         "fence.proxy.async is missing between, after the write and before a barrier or the copy",
     ),
-    "unfenced-write-of-threads": Row(
+    "unfenced-write-of-threads": Case(
         "threads wrote these bytes, and a copy accesses them through the async proxy",
         "fence.proxy.async is missing between, in the CTA that issues the copy, after it knows of the "
         "write and before the copy",
     ),
-    "unfenced-overwrite": Row(
+    "unfenced-overwrite": Case(
         "the generic proxy read these bytes, and the async proxy overwrites them",
         "fence.proxy.async is missing between, after the read and before its thread hands the bytes "
         "back, or in the thread that issues the copy, once it has waited",
     ),
-    "unfenced-read-of-threads": Row(
+    "unfenced-read-of-threads": Case(
         "threads read these bytes, and a copy overwrites them through the async proxy",
         "fence.proxy.async is missing between, in the CTA that issues the copy, after it knows of the "
         "read and before the copy",
@@ -246,257 +246,257 @@ _TABLE: dict[str, Row | str] = {
     ".sys if the host wrote it) or take it as a `const __grid_constant__` parameter; "
     "a thread that changes it in the kernel must release it before "
     "(tensormap.cp_fenceproxy, or fence.proxy.tensormap::generic.release)",
-    "too-narrow-scope": Row(
+    "too-narrow-scope": Case(
         "both accesses need a scope that the other thread is in", ".cluster within a cluster, .gpu within a GPU"
     ),
-    "arrival-of-one-cta": Row(
+    "arrival-of-one-cta": Case(
         "the arrival at {line} is of scope .cta, and the thread that waits for it is in another CTA",
         "it must be {arrival}.release.cluster",
     ),
-    "shown-to-one-cta": Row(
+    "shown-to-one-cta": Case(
         "it is complete by then, and nothing makes it visible to this CTA",
         "the arrival at another CTA's mbarrier must be mbarrier.arrive.release.cluster, and the wait "
         "there mbarrier.try_wait.acquire.cluster, which without a scope are .cta",
     ),
-    "thread-outside-scope": Row(
+    "thread-outside-scope": Case(
         "the scope of the {opcode} is {scope}, and the other thread is outside of it", "both need .{needed} or wider"
     ),
-    "partial-overlap": Row(
+    "partial-overlap": Case(
         "strong accesses of different sizes race, and neither need see the other as a whole",
         "both must be of one size, or something else must order them",
     ),
-    "too-weak-semantics": Row(
+    "too-weak-semantics": Case(
         "a relaxed arrival or wait counts, and orders no memory",
         "it must be .release or .acquire, or fence.acq_rel must come before the arrival or the flag is "
         "raised, after the wait or the flag is read",
     ),
-    "relaxed-arrival": Row(
+    "relaxed-arrival": Case(
         "the arrival at {line} is .relaxed, and orders nothing that came before it",
         "it must be .release, which it is by default, or fence.acq_rel of the same scope must come before it",
     ),
-    "relaxed-wait": Row(
+    "relaxed-wait": Case(
         "the wait at {line} is .relaxed, and orders nothing after the phase's end",
         "it must be .acquire, which it is by default, or fence.acq_rel must come after it",
     ),
-    "relaxed-flag": Row(
+    "relaxed-flag": Case(
         "the flag that {line} raises is .relaxed, and orders nothing that came before it",
         "it must be .release, or fence.acq_rel must come before it, in its thread",
     ),
-    "relaxed-read-of-flag": Row(
+    "relaxed-read-of-flag": Case(
         "the flag is read at {line} by .relaxed, which orders nothing after the write of the flag",
         "it must be .acquire, or fence.acq_rel must come after it, in its thread",
     ),
     "early-access": "griddepcontrol.wait must come before the access, in its thread or before a barrier",
-    "launch-before-end": Row(
+    "launch-before-end": Case(
         "the kernel began before the previous kernel was complete (programmatic dependent launch)",
         "griddepcontrol.wait must come before this access, in its thread or before a barrier",
     ),
-    "launch-shows-nothing": Row(
+    "launch-shows-nothing": Case(
         "the kernel was launched when the threads of the previous kernel had ended (programmatic dependent "
         "launch), which makes none of their writes visible to it",
         "griddepcontrol.wait must come before this access, in its thread or before a barrier",
     ),
-    "graph-waits-for-one": Row(
+    "graph-waits-for-one": Case(
         "the previous kernel did not wait for the kernels before it, and in a graph this kernel waits for the "
         "previous one alone",
         "the previous kernel must execute griddepcontrol.wait, or be launched without the attribute",
     ),
-    "launch-further-back": Row(
+    "launch-further-back": Case(
         "griddepcontrol.wait waits for the previous kernel alone, and that kernel did not wait for the kernels "
         "before it",
         "the previous kernel must execute griddepcontrol.wait, or this kernel must be launched without the attribute",
     ),
-    "non-coherent-read": Row(
+    "non-coherent-read": Case(
         "ld.global.nc reads through a cache that does not see what this launch writes",
         "use a plain load, without __ldg, or __restrict__ with const",
     ),
     "unordered-read": "a barrier that both take part in, or an arrival and a wait at an mbarrier, must come between",
     "unordered-write": "a barrier that both take part in, or an arrival and a wait at an mbarrier, must come between",
     # Asynchronous operations that nobody has waited for.
-    "copy-may-be-in-flight": Row(
+    "copy-may-be-in-flight": Case(
         "the copy may not be complete", "wait for the mbarrier that counts its bytes, in the threads that go on"
     ),
-    "cp-async-may-be-in-flight": Row(
+    "cp-async-may-be-in-flight": Case(
         "the copy may not be complete", "cp.async.wait_group, then a barrier, must come before"
     ),
-    "copy-may-be-reading": Row(
+    "copy-may-be-reading": Case(
         "the copy may still read it",
         "the CTA that receives the bytes must wait at the mbarrier that counts them, and then signal before "
         "these bytes are written",
     ),
-    "store-may-be-reading": Row(
+    "store-may-be-reading": Case(
         "the store may still read it", "cp.async.bulk.wait_group.read must come before, then a barrier"
     ),
-    "store-may-be-in-flight": Row(
+    "store-may-be-in-flight": Case(
         "the store may not be complete", "cp.async.bulk.wait_group (without .read) must come before, then a barrier"
     ),
-    "store-may-be-in-flight-to-another-cta": Row(
+    "store-may-be-in-flight-to-another-cta": Case(
         "the store may not be complete",
         "cp.async.bulk.wait_group (without .read) must come before, then a release that the other CTA acquires",
     ),
-    "mmas-may-be-reading": Row(
+    "mmas-may-be-reading": Case(
         "the MMAs may still read it",
         "the arrival or barrier that lets other threads write must come after the MMAs and their wgmma.wait_group",
     ),
-    "tensor-map-may-be-in-use": Row(
+    "tensor-map-may-be-in-use": Case(
         "the copy may still read this tensor map",
         "a wait for the mbarrier that its bytes arrive at must come before the change; or "
         "cp.async.bulk.commit_group and cp.async.bulk.wait_group.read 0 by its thread, and a barrier",
     ),
     # Waits and arrivals that do not order the two.
-    "try-may-fail": Row("the try at {line} may fail, and its thread goes on all the same", "loop until it succeeds"),
-    "wait-for-earlier-phase": Row(
+    "try-may-fail": Case("the try at {line} may fail, and its thread goes on all the same", "loop until it succeeds"),
+    "wait-for-earlier-phase": Case(
         "the wait at {line} passed when phase {over} was over, and the copy's bytes count in phase {phase}",
         "wait for the parity of that phase, {parity}, in the threads that go on",
     ),
-    "wait-at-new-mbarrier": Row(
+    "wait-at-new-mbarrier": Case(
         "the wait at {line} passed at once, since the phase before the first counts as complete, and the copy's "
         "bytes count in phase {phase}",
         "wait for the parity of that phase, {parity}, in the threads that go on",
     ),
-    "access-after-arrival": Row(
+    "access-after-arrival": Case(
         "the arrival at {line} stands before the {access}, and does not order it", "it must come after"
     ),
     "invalidated-while-used": "a barrier must come between the last use of an mbarrier, by any thread, and "
     "mbarrier.inval",
     # Threads, CTAs and launches.
-    "elected-lane-alone": Row(
+    "elected-lane-alone": Case(
         "lane {lane} of that warp has released its own accesses only, and elect.sync orders no memory",
         "bar.warp.sync must come between, before the elected lane arrives",
     ),
-    "lanes-write-together": Row(
+    "lanes-write-together": Case(
         "lanes of several warps write these bytes in one instruction, which is a race though they write the same",
         "let one of them write, or give each its own place",
     ),
-    "st-async-in-no-order": Row(
+    "st-async-in-no-order": Case(
         "stores of one instruction are in no order", "one lane must store there, or red.async combine them"
     ),
     "unordered-threads": "a barrier that both take part in, or a release that the other acquires, must come between",
-    "unordered-ctas": Row(
+    "unordered-ctas": Case(
         "nothing orders these CTAs",
         "a release (fence.acq_rel.gpu and an atomic, or st.release.gpu) must come after the first, and "
         "an acquire that sees it (ld.acquire.gpu) before the second; or two launches; or atomics on both",
     ),
-    "unordered-streams": Row(
+    "unordered-streams": Case(
         "the launches are in streams that nothing orders",
         "record an event after the first and let the other's stream wait for it",
     ),
-    "freed-while-in-use": Row(
+    "freed-while-in-use": Case(
         "the tensor was freed while another stream uses it, and torch's allocator may give its memory "
         "to the next one of the stream that it was made in",
         "tensor.record_stream(that other stream) must come before it is freed, or the stream that it "
         "was made in must wait for the other one",
     ),
     # More to say of another diagnosis.
-    "race-both-ways": Row("{race.wrong}", "{race.wanted}, and again before the first repeats"),
-    "read-first": Row(_FIRST, "{otherwise.wanted}", read_first=True),
-    "read-first-by-phase": Row(_FIRST + "; {otherwise.wrong}", "{otherwise.wanted}", read_first=True),
-    "read-first-in-this-schedule": Row(
+    "race-both-ways": Case("{race.wrong}", "{race.wanted}, and again before the first repeats"),
+    "read-first": Case(_FIRST, "{otherwise.wanted}", read_first=True),
+    "read-first-by-phase": Case(_FIRST + "; {otherwise.wrong}", "{otherwise.wanted}", read_first=True),
+    "read-first-in-this-schedule": Case(
         _FIRST + "; if the copy comes first, {otherwise.wrong}", "{otherwise.wanted}", read_first=True
     ),
     "layout-mismatch": "the tensor map and the descriptor must name one swizzle",
-    "other-swizzle": Row("it was written through {written}, and is read through {read}", "both must name one swizzle"),
-    "other-row-length": Row(
+    "other-swizzle": Case("it was written through {written}, and is read through {read}", "both must name one swizzle"),
+    "other-row-length": Case(
         "it was written in rows of {written} bytes, and is read in rows of {read}",
         "the inner extent of the box must be {read} bytes, or both must name a swizzle of {written}",
     ),
-    "mma-crosses-rows": Row(
+    "mma-crosses-rows": Case(
         "the MMA begins {offset} bytes into a row of {row}, and reads on into the next",
         "the major that it names, or the step from one descriptor to the next, is not the tile's",
     ),
-    "stride-of-no-pattern": Row(
+    "stride-of-no-pattern": Case(
         "the descriptor strides by {stride} bytes, no multiple of the {pattern} of a pattern",
         "it reads rows twice, or misses them",
     ),
-    "rows-left-out": Row(
+    "rows-left-out": Case(
         "{operand} also takes rows of this copy, and leaves out rows of another one in between",
         "its strides (leading {leading}, stride {stride} bytes) must go from 8 rows to the next 8 of its tile",
     ),
-    "bytes-of-other-operand": Row(
+    "bytes-of-other-operand": Case(
         "{operand} also takes bytes of this copy, which are {other}'s in the same MMA",
         "its descriptor must start in its own tile, and its strides (leading {leading}, stride {stride} "
         "bytes) stay there",
     ),
-    "uninitialised-read": Row(
+    "uninitialised-read": Case(
         "nothing has written these bytes since the CTA began, and they hold what another CTA left there",
         "write them first, or wait for what does",
     ),
-    "global-memory-not-written": Row(
+    "global-memory-not-written": Case(
         "nothing has written these bytes since they were allocated, or discarded, and they hold what was there before",
         "write them first, such as by torch.zeros in place of torch.empty, or order this after what does",
     ),
-    "local-memory-not-written": Row(
+    "local-memory-not-written": Case(
         "the value of {made} depends on {load}, which loads from bytes of local memory that nothing has written "
         "since the thread began",
         "write it before it is loaded",
     ),
-    "tensor-memory-not-written": Row(
+    "tensor-memory-not-written": Case(
         "the value of {made} depends on {load}, which loads from columns that nothing has written since their "
         "allocation",
         "an MMA that does not accumulate, a tcgen05.st or a tcgen05.cp must write them first",
     ),
-    "local-memory-beside-values": Row(
+    "local-memory-beside-values": Case(
         "the value of {made} is what {load} loads from bytes of local memory that nothing has written since the "
         "thread began, though the bytes beside them were written: padding of a structure, or a forgotten part",
         "write it before it is loaded, or copy the structure's members",
     ),
-    "shared-memory-beside-values": Row(
+    "shared-memory-beside-values": Case(
         "nothing has written these bytes since the CTA began, though the bytes beside them were written, and they "
         "are copied to global memory: padding of a structure, or a forgotten part",
         "write them before they are loaded, or copy the structure's members",
     ),
-    "undefined-output": Row(
+    "undefined-output": Case(
         "the stored bytes have no value", "write them before they are stored, or store only what has values"
     ),
-    "sums-not-begun": Row(
+    "sums-not-begun": Case(
         "nothing has written these sums, and the MMA adds to them",
         "the first MMA must not accumulate, or zeros must be written before",
     ),
-    "register-without-value": Row(
+    "register-without-value": Case(
         "no instruction of the kernel gives {register} a value",
         "write {register} before it is read: sums begin with zeros",
     ),
-    "register-made-without-value": Row(
+    "register-made-without-value": Case(
         "no instruction of the kernel gives {register} a value; the value of {made} depends on it",
         "write {register} before it is read, or store only what has values",
     ),
-    "register-of-other-paths": Row(
+    "register-of-other-paths": Case(
         "{register} is written only by {writes}, which {threads} did not execute before",
         "write {register} before the paths part",
     ),
-    "register-of-more-paths": Row(
+    "register-of-more-paths": Case(
         "{register} is written only by {writes} and {more} more, which {threads} did not execute before",
         "write {register} before the paths part",
     ),
-    "register-made-of-other-paths": Row(
+    "register-made-of-other-paths": Case(
         "{register} is written only by {writes}, which {threads} did not execute before; the value of {made} "
         "depends on it",
         "write {register} before the paths part",
     ),
-    "register-made-of-more-paths": Row(
+    "register-made-of-more-paths": Case(
         "{register} is written only by {writes} and {more} more, which {threads} did not execute before; the "
         "value of {made} depends on it",
         "write {register} before the paths part",
     ),
     "uneven-bytes": "expect_tx must say what the copies bring",
-    "bytes-never-came": Row("{count} bytes were expected and never came", "expect_tx must say what the copies bring"),
-    "bytes-not-expected": Row(
+    "bytes-never-came": Case("{count} bytes were expected and never came", "expect_tx must say what the copies bring"),
+    "bytes-not-expected": Case(
         "{count} bytes came that no expect_tx announced", "expect_tx must say what the copies bring"
     ),
-    "bytes-of-a-deadlock": Row("{bytes.wrong}", "{deadlock.wanted}"),
+    "bytes-of-a-deadlock": Case("{bytes.wrong}", "{deadlock.wanted}"),
     "partial-warp": "all threads of a warp must execute the same instruction that is .aligned, where they have met "
     "again",
-    "lanes-left-out": Row(
+    "lanes-left-out": Case(
         "{lanes} of that warp did not execute it",
         "all threads of a warp must execute the same {instruction}, where they have met again",
     ),
-    "lanes-left-out-of-barrier": Row(
+    "lanes-left-out-of-barrier": Case(
         "{lanes} of that warp did not execute it",
         "all threads of a warp must execute the same {instruction}, where they have met again, or use "
         "{unaligned} without .aligned",
     ),
     "partial-warpgroup": "all warps of a warpgroup must execute the same setmaxnreg, and the same wgmma",
-    "warps-left-out": Row(
+    "warps-left-out": Case(
         "{threads} did not execute it",
         "all threads of a warpgroup must execute the same {instruction}, where they have met again",
     ),
@@ -504,18 +504,18 @@ _TABLE: dict[str, Row | str] = {
     "undefined-shuffle": "shuffle among lanes of the mask that have not ended, or clamp the source lane to them",
     "exhausted-registers": "give as many back before, by setmaxnreg.dec in all warps of other warpgroups, or ask for "
     "fewer",
-    "registers-run-out": Row(
+    "registers-run-out": Case(
         "in another order the first thread takes the registers that the second then waits for forever",
         "give back more before either of them, or ask for fewer",
     ),
-    "registers-given-back-late": Row(
+    "registers-given-back-late": Case(
         "in another order the first thread takes the registers that the second then waits for forever, since "
         "`{instruction}` ({line}), which gives registers back, comes after the second",
         "give back more before either of them, or ask for fewer",
     ),
     "misused-setmaxnreg": ".inc must name as many registers as a warp has or more, .dec as many or fewer, and a "
     "barrier of the four warps must come between two setmaxnreg",
-    "warps-not-met": Row(
+    "warps-not-met": Case(
         "a warp may come to the second setmaxnreg while another warp of its warpgroup has not come to the first",
         "a barrier of the four warps, such as a named one of 128 threads, must come between",
     ),
@@ -536,11 +536,11 @@ _TABLE: dict[str, Row | str] = {
     "copy-to-a-peer-at-exit": "CTA {cta}, whose mbarrier counts its bytes, must say that they have come, by "
     "barrier.cluster for example, before the end",
     "deadlock": "threads that do not wait for this one must bring what it waits for",
-    "discarded-read": Row(
+    "discarded-read": Case(
         "nothing has written these bytes since the CTA began, and no result depends on them",
         "with other values there the launch writes the same to global memory",
     ),
-    "nothing-comes-of-load": Row(
+    "nothing-comes-of-load": Case(
         "nothing orders these, and no result depends on the value that this lane reads",
         "other lanes store the results of this load; if only those lanes read, there is no race",
     ),
@@ -548,26 +548,26 @@ _TABLE: dict[str, Row | str] = {
     "other-element-type": "it was written as {written}, and is read as {read}",
     "injected-wgmma-fence": "wgmma.fence must come after other accesses to these registers, and before the MMAs; it "
     "costs nothing more",
-    "injected-wgmma-wait": Row(
+    "injected-wgmma-wait": Case(
         "the assembler waits here for the MMAs, which then overlap with nothing",
         "wgmma.wait_group must come where the wait is meant to be, or no instruction may access the registers "
         "before it",
     ),
     "serialised-wgmma": "no instruction may access the registers of MMAs in flight, and all of them must fit",
-    "assembler-remark": Row("ptxas says {remark!r} ({code})", "{otherwise}"),
+    "assembler-remark": Case("ptxas says {remark!r} ({code})", "{otherwise}"),
     "spilled-registers": "use a smaller tile, or give the warps more registers by setmaxnreg",
-    "spills": Row(_SPILLED + "at lines that nvdisasm would name (pip install 'cutepy[inspect]')", "{remedy}"),
-    "spills-in-no-loop": Row(_SPILLED + "in no loop ({lines})", "{remedy}"),
-    "spills-in-a-loop": Row(_SPILLED + "{inside} in a loop ({lines})", "{remedy}"),
-    "spills-in-a-loop-with-mmas": Row(_SPILLED + "{inside} in a loop with MMAs ({lines})", "{remedy}"),
+    "spills": Case(_SPILLED + "at lines that nvdisasm would name (pip install 'cutepy[inspect]')", "{remedy}"),
+    "spills-in-no-loop": Case(_SPILLED + "in no loop ({lines})", "{remedy}"),
+    "spills-in-a-loop": Case(_SPILLED + "{inside} in a loop ({lines})", "{remedy}"),
+    "spills-in-a-loop-with-mmas": Case(_SPILLED + "{inside} in a loop with MMAs ({lines})", "{remedy}"),
     "fewer-values": "keep fewer values at a time, or let threads have more by .maxnreg, or by fewer threads in "
     "__launch_bounds__",
     "smaller-tile": "use a smaller tile, or give these warps more by setmaxnreg",
     "ignored-setmaxnreg": "the launch must bound the CTAs of an SM, by min_blocks_per_mp=1 in the DSL, "
     "__launch_bounds__(threads, 1) in CUDA C++, and .maxnreg, or .maxntid or .reqntid with .minnctapersm, in PTX",
     # Errors of the simulator, which say themselves what is wrong, and what to do about each.
-    "simulator-error": Row("{message}", "{fix}"),
-    "simulator-error-ends-launch": Row(
+    "simulator-error": Case("{message}", "{fix}"),
+    "simulator-error-ends-launch": Case(
         "{message}; the launch ends there, and what would come after was not looked at", "{fix}"
     ),
     "inval-before-reuse": "call mbarrier.inval before its memory is used for something else",
@@ -595,42 +595,42 @@ _TABLE: dict[str, Row | str] = {
     "ranks-of-multicast": "set the bits of the ranks that get a copy, and no others",
     "source-size": 'give it a src-size up to its cp-size (PTX ISA, "cp.async")',
     "commit-at-exit": "tcgen05.commit, and a wait at its mbarrier or that of a later commit, must come before the end",
-    "commit-before-use": Row(
+    "commit-before-use": Case(
         "the tensor core may not be done with it",
         "tcgen05.commit after the operation, and a wait at its mbarrier by the next user",
     ),
     "release-after-use": "an arrival after the access, and a wait at its mbarrier by the next user, or a barrier "
     "of both, must come between",
-    "wait-for-loads": Row(
+    "wait-for-loads": Case(
         "the load may not be done with it",
         "tcgen05.wait::ld before the arrival, or the barrier, that lets others write these columns",
     ),
-    "wait-for-stores": Row(
+    "wait-for-stores": Case(
         "the store may not be done with it",
         "tcgen05.wait::st before the arrival, the barrier or the access that comes next",
     ),
-    "allocate-before-use": Row(
+    "allocate-before-use": Case(
         "the columns may not be allocated yet",
         "the address that tcgen05.alloc writes must be read after it, behind a barrier",
     ),
-    "allocate-before-giving-up": Row(
+    "allocate-before-giving-up": Case(
         "the permit may be given up before, and tcgen05.alloc ends in an error then",
         "a barrier must come between tcgen05.alloc and tcgen05.relinquish_alloc_permit of another warp, or one warp "
         "must execute both",
     ),
     "missing-tensor-fence": "tcgen05.fence::before_thread_sync must come before the arrival, and "
     "::after_thread_sync after the wait",
-    "tensor-memory-before": Row(
+    "tensor-memory-before": Case(
         "the arrival that orders them is no tcgen05 operation, and nothing orders the first one before it",
         "tcgen05.fence::before_thread_sync must come between, and ::after_thread_sync after the wait",
     ),
-    "tensor-memory-after": Row(
+    "tensor-memory-after": Case(
         "the wait that orders them is no tcgen05 operation, and nothing orders the second one after it",
         "tcgen05.fence::after_thread_sync must come between",
     ),
     "unwaited-tensor-load": "tcgen05.wait::ld must come before these columns are written again, and before "
     "other threads may write them",
-    "tensor-memory-wait": Row(
+    "tensor-memory-wait": Case(
         "reading a register of a load orders no later access to memory",
         "tcgen05.wait::ld must come before these columns are written again, and before other threads may write them",
     ),
@@ -677,72 +677,76 @@ _TABLE: dict[str, Row | str] = {
     # Near misses: reasons why a step that looks as if it ordered two accesses does not count.
     #
     # Groups, their commits and waits.
-    "no-commit": Row("this thread has issued an operation, and committed no group: the commit is missing"),
-    "no-bulk-group": Row("bulk groups are each thread's own, and this thread has none"),
-    "no-group-of-copies": Row("groups of copies are each thread's own, and this thread has none"),
-    "no-group-of-mmas": Row("groups of MMAs are each warpgroup's own, and this thread has none"),
-    "commit-behind-wait": Row("the commit of this operation's group stands behind this wait"),
-    "commit-before-operation": Row(
+    "no-commit": Case("this thread has issued an operation, and committed no group: the commit is missing"),
+    "no-bulk-group": Case("bulk groups are each thread's own, and this thread has none"),
+    "no-group-of-copies": Case("groups of copies are each thread's own, and this thread has none"),
+    "no-group-of-mmas": Case("groups of MMAs are each warpgroup's own, and this thread has none"),
+    "commit-behind-wait": Case("the commit of this operation's group stands behind this wait"),
+    "commit-before-operation": Case(
         "no commit stands between this operation and this wait: the last one stands before the operation"
     ),
-    "leaves-one-group": Row("it leaves the latest group in flight, and this operation is in that group"),
-    "leaves-many-groups": Row("it leaves the latest {left} groups in flight, and this operation is in one of them"),
-    "waits-for-the-source": Row(
+    "leaves-one-group": Case("it leaves the latest group in flight, and this operation is in that group"),
+    "leaves-many-groups": Case("it leaves the latest {left} groups in flight, and this operation is in one of them"),
+    "waits-for-the-source": Case(
         "with .read it waits until the operation has read its source, and the operation may still write"
     ),
     # Arrivals, waits and barriers.
-    "two-groups-at-one-barrier": Row(
+    "two-groups-at-one-barrier": Case(
         "two groups come to this barrier: {first}, which are the {threads} threads that it expects there, and "
         "{others}, which are the {others_threads} that it expects at the other line"
     ),
-    "waits-for-own-groups": Row(
+    "waits-for-own-groups": Case(
         "groups are each thread's own: this wait is for those of {waiter}, and {issuer} has not waited for its own"
     ),
-    "free-before-mmas-end": Row("it says that the bytes are free, and stands before the wait for the MMAs"),
-    "free-before-copy-ends": Row("it says that the bytes are free, and stands before the wait for the copy"),
-    "filled-before-copy-ends": Row("it says that the bytes are there, and stands before the wait for the copy"),
-    "free-before-use": Row("it says that the bytes are free, and stands before {use}"),
-    "free-before-write": Row("it says that the bytes are free, and stands before the access that writes them"),
-    "lane-not-after-wait": Row(
+    "free-before-mmas-end": Case("it says that the bytes are free, and stands before the wait for the MMAs"),
+    "free-before-copy-ends": Case("it says that the bytes are free, and stands before the wait for the copy"),
+    "filled-before-copy-ends": Case("it says that the bytes are there, and stands before the wait for the copy"),
+    "free-before-use": Case("it says that the bytes are free, and stands before {use}"),
+    "free-before-write": Case("it says that the bytes are free, and stands before the access that writes them"),
+    "lane-not-after-wait": Case(
         "nothing orders lane {lane} of warp {warp} after this wait: bar.warp.sync must come after it"
     ),
-    "warp-not-after-wait": Row("nothing orders warp {warp} after this wait: a barrier must come after it"),
-    "wait-for-other-bytes": Row("it is for {wait}, and the copy's bytes count at {bytes}"),
-    "arrives-and-goes-on": Row("it arrives, and does not wait for the others: {instruction} does"),
-    "passed-at-earlier-phase": Row("it passed when phase {over} was over, and the other side arrives in phase {phase}"),
-    "passed-before-first-phase": Row(
+    "warp-not-after-wait": Case("nothing orders warp {warp} after this wait: a barrier must come after it"),
+    "wait-for-other-bytes": Case("it is for {wait}, and the copy's bytes count at {bytes}"),
+    "arrives-and-goes-on": Case("it arrives, and does not wait for the others: {instruction} does"),
+    "passed-at-earlier-phase": Case(
+        "it passed when phase {over} was over, and the other side arrives in phase {phase}"
+    ),
+    "passed-before-first-phase": Case(
         "it passed when the phase before the first was over, and the other side arrives in phase {phase}"
     ),
-    "arrives-elsewhere": Row("it is at {arrival}, and warp {warp} waits for {wait}"),
-    "waits-elsewhere": Row("it is for {wait}, and warp {warp} arrives at {arrival}"),
-    "orders-each-cta-alone": Row("it orders the threads of each CTA alone, and these are of CTAs {first} and {second}"),
-    "orders-each-warp-alone": Row(
+    "arrives-elsewhere": Case("it is at {arrival}, and warp {warp} waits for {wait}"),
+    "waits-elsewhere": Case("it is for {wait}, and warp {warp} arrives at {arrival}"),
+    "orders-each-cta-alone": Case(
+        "it orders the threads of each CTA alone, and these are of CTAs {first} and {second}"
+    ),
+    "orders-each-warp-alone": Case(
         "it orders the threads of each warp alone, and these are of warps {first} and {second}"
     ),
-    "no-part-in-barrier": Row("warp {warp} has no part in {barrier}"),
+    "no-part-in-barrier": Case("warp {warp} has no part in {barrier}"),
     # Fences.
-    "fence-in-another-cta": Row(
+    "fence-in-another-cta": Case(
         "it is in CTA {cta}, and for global memory the fence must be in CTA {other}, which issues the copy"
     ),
-    "fence-before-wait": Row("it stands before the wait for the copy that it should follow"),
-    "fence-before-access": Row("it stands before the access that it should follow, and orders nothing after it"),
-    "fence-behind-warp-sync": Row("it comes behind bar.warp.sync, which tells others of the access"),
-    "fence-behind-arrival": Row("it comes behind the arrival at {barrier}, which tells others of the access"),
-    "copy-not-after-fence": Row("nothing orders the copy after this fence"),
-    "fence-does-not-know": Row(
+    "fence-before-wait": Case("it stands before the wait for the copy that it should follow"),
+    "fence-before-access": Case("it stands before the access that it should follow, and orders nothing after it"),
+    "fence-behind-warp-sync": Case("it comes behind bar.warp.sync, which tells others of the access"),
+    "fence-behind-arrival": Case("it comes behind the arrival at {barrier}, which tells others of the access"),
+    "copy-not-after-fence": Case("nothing orders the copy after this fence"),
+    "fence-does-not-know": Case(
         "this thread does not know there of what warp {warp} did: a fence counts in the thread that did it, or in one "
         "that a barrier has told of it"
     ),
-    "fence-of-other-memory": Row("it fences {fenced} memory, and these bytes are in {space} memory"),
-    "fence-of-another-proxy": Row("it is of another proxy: these accesses are of the generic and the async proxy"),
-    "fence-of-threads": Row("it orders threads, and no proxies"),
+    "fence-of-other-memory": Case("it fences {fenced} memory, and these bytes are in {space} memory"),
+    "fence-of-another-proxy": Case("it is of another proxy: these accesses are of the generic and the async proxy"),
+    "fence-of-threads": Case("it orders threads, and no proxies"),
     # Near misses of a deadlock, for which the simulator has words.
-    "simulator-near-miss": Row("{why}"),
+    "simulator-near-miss": Case("{why}"),
 }
 """By name: the kinds in their order, each with its closer cases, then errors and near misses.
 
 A text is the wanted order of a case whose problem the gist of its kind, or the error, says.
 """
 
-CASES = {name: row if isinstance(row, Row) else Row("", row) for name, row in _TABLE.items()}
+CASES = {name: row if isinstance(row, Case) else Case("", row) for name, row in _TABLE.items()}
 """The rows of the table, by name."""

@@ -1,8 +1,8 @@
 """Accumulators of MMAs that nothing has written.
 
-Accumulators begin with an MMA that does not accumulate, or with registers that other instructions have written. If no
-other instruction of the kernel writes them, the first MMA of a warpgroup must not accumulate. Instructions that rescale
-the accumulators, or move them away and back, do not count as writes, since their results depend on the accumulators.
+Sums begin with an MMA that does not accumulate, or with registers that something else has given a value. Where nothing
+else in the kernel gives them one, the first MMA of a warpgroup must not accumulate. What rescales the sums, or moves
+them away and back, gives them none: it is made of them.
 
 References
 ----------
