@@ -276,8 +276,9 @@ class StoredRing(TmaRing):
 class RewrittenRing(TmaRing):
     """Ring of stages that TMA fills, and warps of this CTA rewrite in place, for MMAs to read.
 
-    A third mbarrier of each stage, *rewritten*, completes when each of these warps has arrived: consumers wait for it.
-    The warps wait for *full* (`wait_loaded`). Consumers release a stage to those who load it, as of any ring.
+    A stage has a third mbarrier, *rewritten*, which completes when each rewriting warp has arrived. Rewriting warps
+    wait for *full* (`wait_loaded`), and consumers wait for *rewritten*. Consumers release a stage to its producer, as
+    in any ring.
 
     Attributes
     ----------

@@ -152,11 +152,12 @@ def _select(condition, x, y):
 def block_reduce(
     value, slots, tidx, threads: cutlass.Constexpr, barrier: cutlass.Constexpr, operation: Callable, turn=None
 ):
-    """Reduce a value over `threads` threads, which all call, meet at the named barrier, and get the result.
+    """Reduce a value over `threads` threads: every thread must call, and every thread gets the result.
 
-    Each warp leaves its own in `slots`, waits at the barrier until all have, and reads all. They are reduced in pairs
-    of neighbours, as `cluster_reduce` reduces them: warps of one CTA and as many of a cluster give the same bits. A
-    second barrier lets nobody write the next reduction's before all have read this one's; with `turn` there is none.
+    Each warp writes its result to `slots`, waits at the named barrier for the other warps, and reads all results. They
+    are reduced in pairs of neighbours, as by `cluster_reduce`, so that warps of one CTA and as many warps of a cluster
+    give the same bits. A second barrier keeps the writes of the next reduction behind the reads of this one. With
+    `turn` there is no second barrier.
 
     Parameters
     ----------
@@ -175,7 +176,7 @@ def block_reduce(
     TypeError
         If the slots are no tensor of fp32.
     ValueError
-        If they are too few, the threads no whole warps of a CTA, or there is no such named barrier.
+        If the slots are too few, the threads are no whole warps of a CTA, or the barrier's number does not exist.
     """
     rules.check_reduction(threads)
     rules.check_barrier(barrier)
@@ -240,7 +241,7 @@ def cluster_reduce(
     TypeError
         If the slots are no tensor of fp32.
     ValueError
-        If they are too few, the threads no whole warps, there is no such cluster, or its warps are no power of 2.
+        If the slots are too few, the threads are no whole warps, or the size or the warps of the cluster are refused.
     """
     rules.check_reduction(threads)
     rules.check_schedule((1, 1), ctas, 1)

@@ -64,8 +64,8 @@ def _adjoin(module: torch.nn.Module, names: Sequence[str]) -> bool:
 def join_weights(module: torch.nn.Module, names: Sequence[str]) -> str | None:
     """Move the weights of a module's layers, and their biases, into one tensor each, or say why not.
 
-    Optimizers, hooks and state dicts keep the parameters. Whoever has kept the memory of one, as a CUDA graph has,
-    keeps what it was.
+    Optimizers, hooks and state dicts keep the parameters. A holder of the old memory, such as a CUDA graph, keeps the
+    old values.
     """
     layers = layers_of(module, names)
     if layers is None:

@@ -54,11 +54,10 @@ class JoinedWeights(NamedTuple):
 
 
 def joinable(kind: type[torch.nn.Linear], layers: Layers, x: torch.Tensor) -> JoinedWeights | None:
-    """Give the weights of layers of a class that can be one product of x now, or None.
+    """Return the weights of layers that one product of x can compute now, or None.
 
-    Their weights must adjoin, be plain, and have the dtype of x, which autocast leaves as it is; and nobody else, such
-    as a hook, may see or change what one of them does. Traced code does not know addresses: `joined_linear` looks at
-    them when it runs.
+    The weights must adjoin, be plain tensors, and have the dtype of x, which autocast must leave as it is. No hook may
+    observe or change a call of a layer. Traced code does not know addresses: `joined_linear` checks them when it runs.
     """
     if type(x) not in _PLAIN or _has_any_global_hook():
         return None

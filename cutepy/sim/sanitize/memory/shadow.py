@@ -198,9 +198,9 @@ class Shadow:
             new.view = _FORGOTTEN
 
     def _number(self, touches: Sequence[AccessRecord]) -> None:
-        """Give touches numbers, and note which warps they are by, and which know of them.
+        """Number access records, and note the warps that made the accesses and the warps that know them.
 
-        Whoever knows of one knows of the others that the same lanes made at the same count.
+        A thread that knows one access also knows the other accesses of the same lanes at the same count.
         """
         if self._touches.is_full or self._sets.is_full:
             self._recycle()

@@ -58,17 +58,17 @@ class TensorRecord:
     instruction : Instruction
     writes : bool
     agent : int
-        The CTA that did it, or issued it.
+        CTA that made or issued the access.
     threads : array of int
-        The threads that did it, or the one that issued it.
+        Threads that made the access, or the thread that issued it.
     is_async : bool
-        True if the tensor core did it.
+        True of accesses by the tensor core.
     columns, counts : array of int
-        Columns of the clocks, of which one that has come so far says that it is over.
+        Columns of the clocks, and counts: a clock that has one of these counts knows the end of the access.
     awaited : array of int
-        As `counts`, of loads at their wait alone.
+        As `counts`, for the end of loads by their wait alone.
     operation : int
-        Number of the operation of the tensor core that it is of.
+        Number of the tensor core's operation that makes the access.
     accumulator : hashable
         Place and shape of the accumulator that an MMA accesses, or None.
     """

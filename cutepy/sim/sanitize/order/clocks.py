@@ -121,7 +121,7 @@ NO_COLUMNS: Array = np.zeros(0, np.intp)
 class View(NamedTuple):
     """View: the vector clocks of a set of threads, or of an asynchronous operation.
 
-    That of threads is only good until somebody learns something, unless it is `kept`.
+    A view of threads is valid until the next change of a clock, unless it is `kept`.
 
     Attributes
     ----------
@@ -181,7 +181,7 @@ _MOST_ACQUIRED = 8
 
 
 class Clocks:
-    """The knowledge of all threads of some resident CTAs.
+    """Vector clocks of all threads of the resident CTAs.
 
     Parameters
     ----------

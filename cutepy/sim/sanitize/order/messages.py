@@ -74,7 +74,7 @@ _MOST_CLUSTERS = 64
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _ObservedMessages:
-    """Acquired messages of an operation, looked up when somebody asks: see `AcquiredClock`."""
+    """Acquired messages of an operation, looked up when a check needs them: see `AcquiredClock`."""
 
     messages: Messages
     wave: Wave
@@ -375,9 +375,10 @@ class Messages:
         scope: int,
         hidden: Array = NO_COLUMNS,
     ) -> None:
-        """Let threads of a CTA know of the patterns they have observed those that are in scope for it and it for them.
+        """Join the observed release patterns into the clocks of a CTA's threads, where both scopes include the other
+        side.
 
-        Some lanes of a warp learn it when somebody asks.
+        Single lanes of a warp join them only when a check needs their clocks.
         """
         clocks, by, (sequence, count) = wave.clocks, self._by(wave, slot, scope), observed
         key = self.launch, by.cta, WEAK if len(hidden) else scope
