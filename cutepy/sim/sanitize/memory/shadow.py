@@ -198,7 +198,7 @@ class Shadow:
             new.view = _FORGOTTEN
 
     def _number(self, touches: Sequence[AccessRecord]) -> None:
-        """Number access records, and note the warps that made the accesses and the warps that know them.
+        """Assign numbers to access records, and note the warps that made the accesses and the warps that know them.
 
         A thread that knows one access also knows the other accesses of the same lanes at the same count.
         """

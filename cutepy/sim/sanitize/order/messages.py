@@ -375,8 +375,7 @@ class Messages:
         scope: int,
         hidden: Array = NO_COLUMNS,
     ) -> None:
-        """Join the observed release patterns into the clocks of a CTA's threads, where both scopes include the other
-        side.
+        """Join observed release patterns into the clocks of a CTA's threads, where both scopes include the other side.
 
         Single lanes of a warp join them only when a check needs their clocks.
         """
