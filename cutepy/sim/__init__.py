@@ -12,9 +12,9 @@ The rooms, each of which imports from those above it in this list only (a contra
   activity, the memory and the other mechanisms that it needs. The schedule calls them when lanes begin, part and end
   (``machine.schedule.Mechanism``).
 - ``engine`` joins machine and mechanisms in the object that translated code calls.
-- ``native`` compiles blocks that run often, if a frontend has a compiler. ``parallel`` spreads a grid
-  over processes. ``inspect`` has traces, bank conflicts and saved runs. ``sanitize`` finds accesses that nothing orders.
-  ``replay`` plays launches again, under other schedules.
+- ``native`` compiles blocks that run often, if a frontend has a compiler. ``parallel`` spreads a grid over processes.
+  ``inspect`` has traces, bank conflicts and saved runs. ``sanitize`` finds accesses that nothing orders. ``replay``
+  plays launches again, under other schedules.
 - ``run`` has `Run`, the record of any number of launches.
 
 A checker is an `Observer`, in a room of its own above ``engine``, as ``sanitize`` is. An observer receives each launch,
