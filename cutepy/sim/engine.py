@@ -95,9 +95,10 @@ class Engine:
     memory : Memory
     schedule : Schedule
     begun, to_come : float
-        Waves of CTAs that have begun, and about how many are to come in this process, of this one what is left.
+        Waves of CTAs that have begun, and the expected number of waves that this process still runs, with the rest of
+        the current wave.
     interruptions : int
-        Counts work between turns that is none of the launch's.
+        Number of times that work of others ran between two turns of the launch.
     """
 
     def __init__(

@@ -89,10 +89,10 @@ class Activity:
     Attributes
     ----------
     changes : int
-        Counts changes to what others may wait for: memory, barriers, lanes that end. Who sees no change between two
-        looks would see the same again.
+        Number of changes of shared state: memory, barriers, exits of lanes. While the number stays the same, a group
+        that reads shared state again reads the same values.
     pending : list of AsyncOperation
-        Issued, and not complete.
+        Issued operations that are not complete.
     completing : AsyncOperation or None
         Operation that takes effect now.
     is_stuck : bool

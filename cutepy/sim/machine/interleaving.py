@@ -52,27 +52,27 @@ class Agent:
 
 
 class Interleaving(CompletionPolicy):
-    """Decide the next agent; this class takes the first that can, and operations as they are issued.
+    """Policy that picks the next agent; this class picks the first that can run, and completes operations at issue.
 
-    Lanes stop before each instruction that synchronises, and after it. Those of a warp stay together as far as the
-    kernel keeps them together, and those of a warpgroup from one MMA to the next.
+    Lanes stop before and after each instruction that synchronises. The lanes of a warp stay together while the kernel
+    keeps them together; the warps of a warpgroup stay together from one MMA to the next.
 
     Attributes
     ----------
     splits_ctas : bool
-        True if CTAs go their own ways; if not, all that are resident do the same at the same time.
+        True if each CTA is an agent of its own; otherwise all resident CTAs run in lockstep.
     poison : int or None
-        The bytes that shared memory has when a CTA begins, and again once it has ended; None leaves zeros, and what was
-        there.
+        Byte that fills the shared memory of a CTA at its begin and at its end; None leaves zeros at the begin, and the
+        contents at the end.
     tells_absence : bool
-        True if it is an error to reach into the memory of another CTA before that has made a step, or after its end.
+        True if an access to another CTA's shared memory before its first step, or after its end, is an error.
     watches : bool
-        True to tell what came of each step: `went`, `left` and `unblocked`. Agents are groups that nothing takes
-        apart any more, and one whose step changed nothing is none until something has changed.
+        True if the policy receives the outcome of each step: `went`, `left` and `unblocked`. Agents are then groups
+        that are split no further, and a group whose step changed no state is no agent until some state has changed.
     sees_awaited : bool
         True if agents name the object that they wait for.
     is_stuck : bool
-        Set where nothing can go on.
+        Set when no agent can run.
     """
 
     splits_ctas = True

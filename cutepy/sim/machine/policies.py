@@ -217,10 +217,10 @@ def _is_among(cta: tuple[int, ...] | None, ctas: Ctas) -> bool:
 
 
 class HoldBack(Interleaving):
-    """Let one side go on only when nothing else can; all others take turns, and their operations complete at once.
+    """Policy that holds one side back until nothing else can run; other agents take turns.
 
-    Who waits for an operation that is held, such as its issuer in `wait_group`, is held with it: what it has let others
-    do before comes first.
+    An agent that waits for the held operation, such as its issuer in `wait_group`, is held back too, so that all agents
+    that it has released run first.
 
     Parameters
     ----------
