@@ -137,7 +137,7 @@ def gemm(
         `c` itself, or another tile of its columns, and must share no memory with another input; no argument may require
         grad, and `torch.vmap` refuses it.
     out_dtype : float16, bfloat16, float32 or int32, optional
-        Dtype of the result. Default: the dtype of `out`, or of a, or bfloat16 for 8-bit floats. Integers have int32
+        Dtype of the result. Default: the dtype of `out`, or of a, or bfloat16 for 8-bit inputs. Integers have int32
         sums without rounding, which is their default without c, bias, activation and epilogue.
     out_major : "row" or "col"
         Contiguous extent of the results' matrices: N, or M. Not read with `out`.
