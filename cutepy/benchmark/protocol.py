@@ -2,9 +2,9 @@
 
 Contenders run in one process on the same inputs and take turns (A B C A B C ...), so that a drifting clock hurts all
 alike. Two times are taken for each. *device* is what the GPU spends: the launches of one turn are captured into a
-CUDA graph, whose replay is timed between events; launches that no graph takes, since they wait for the GPU, are made
-eagerly there. *call* is what a Python caller waits: the same launches made eagerly,
-back to back, by the wall clock. Either is the median over the rounds, per launch.
+CUDA graph, whose replay is timed between events; launches that wait for the GPU, which no graph takes, are timed
+between events without one. *call* is what a Python caller waits: the same launches made eagerly, back to back, by the
+wall clock. Either is the median over the rounds, per launch.
 
 Each launch of a turn uses another set of buffers, enough sets that their bytes exceed the L2 cache, so that inputs
 come from device memory as they do in a model. Inputs must be random: a GPU draws less power on zeros or small

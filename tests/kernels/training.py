@@ -139,9 +139,8 @@ class Training:
 
 def batches(model: Model, steps: int, device: str) -> list[torch.Tensor]:
     """Draw batches from the text of the documentation, (sequences, tokens + 1) int64 each."""
-    text = torch.frombuffer(
-        bytearray(b"".join(each.read_bytes() for each in sorted(DOCS.glob("*.md")))), dtype=torch.uint8
-    )
+    files = sorted(DOCS.glob("*.md"))
+    text = torch.frombuffer(bytearray(b"".join(file.read_bytes() for file in files)), dtype=torch.uint8)
     chance, tokens = torch.Generator().manual_seed(1), model.problem.tokens
     firsts = torch.randint(len(text) - tokens, (steps, model.problem.batch), generator=chance)
     return [torch.stack([text[first : first + tokens + 1] for first in row]).long().to(device) for row in firsts]
@@ -189,9 +188,8 @@ def parts_of(step: Callable[[], Any]) -> dict[str, float]:
     with cutepy.profile() as found:
         step()
     tree = found.tree()
-    scopes = {
-        node.name: (node.time_ns - node.overlap_ns) / 1e3 for node in tree.children.values() if node.kind == "scope"
-    }
+    outer = [node for node in tree.children.values() if node.kind == "scope"]
+    scopes = {node.name: (node.time_ns - node.overlap_ns) / 1e3 for node in outer}
     scopes[""] = (tree.time_ns - tree.overlap_ns) / 1e3 - sum(scopes.values())
     return scopes
 
@@ -231,10 +229,9 @@ def main() -> int:
         last = statistics.fmean(each.losses[-WINDOW:])
         print(f"{name}: loss {each.losses[0]:.3f} to {last:.4f}; a step in {each.step_us:.0f} us")
     print(f"distance from torch: cutepy {own:.4f}, torch.compile {noise:.4f}")
-    for part in found["torch"].parts:
-        print(
-            f"{part or 'others'}: torch {found['torch'].parts[part]:.0f} us, cutepy {found['cutepy'].parts.get(part, 0.0):.0f}"
-        )
+    by_torch, by_cutepy = found["torch"].parts, found["cutepy"].parts
+    for part, us in by_torch.items():
+        print(f"{part or 'others'}: torch {us:.0f} us, cutepy {by_cutepy.get(part, 0.0):.0f}")
     if options.json is not None:
         options.json.write_text(json.dumps({name: vars(each) for name, each in found.items()}) + "\n")
     return 0 if own <= 2 * noise else 1
