@@ -92,11 +92,11 @@ def of_torch(*, compiled: bool = False) -> Contender:
     return Contender(kit_of_torch(), loss, compiled)
 
 
-def of_cutepy(*, compiled: bool = False) -> Contender:
-    """Compute by cutepy's operations, torch's own around them as they are, or compiled by torch.compile."""
+def of_cutepy() -> Contender:
+    """Compute by cutepy's operations."""
     from cutepy import ops
 
-    return Contender(kit_of_cutepy(), partial(ops.linear_cross_entropy, out_dtype=torch.float32), compiled)
+    return Contender(kit_of_cutepy(), partial(ops.linear_cross_entropy, out_dtype=torch.float32))
 
 
 def scoped(name: str, function: Callable[..., Any], *given: torch.Tensor) -> Any:
@@ -221,7 +221,6 @@ def main() -> int:
         "torch": train(model, of_torch(), given, profiled=True),
         "torch.compile": train(model, of_torch(compiled=True), given),
         "cutepy": train(model, of_cutepy(), given, profiled=True),
-        "cutepy, compiled": train(model, of_cutepy(compiled=True), given),
     }
     noise = distance(found["torch"].losses, found["torch.compile"].losses)
     own = distance(found["torch"].losses, found["cutepy"].losses)
