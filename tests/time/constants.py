@@ -120,6 +120,9 @@ _ROWS: dict[str, dict[str, tuple[str, float, float]]] = {
         "dram.copy_bandwidth": (RATE, 1.5e12, 4.9e12),
         "l2.bandwidth_cycle": (SM_RATE, 12, 70),
     },
+    "global_memory.both_ways": {
+        "l2.copy_bandwidth": (RATE, 1.5e12, 1.5e13),
+    },
     "global_memory.curve": {
         "l2.curve": (RATE, 5e11, 1.2e13),
     },
@@ -191,6 +194,9 @@ _ROWS: dict[str, dict[str, tuple[str, float, float]]] = {
         "tma.reduce_bandwidth": (SM_RATE, 4, 132),
         "tma.reduce_bandwidth_all": (RATE, 3e11, 1.2e13),
     },
+    "copies.short": {
+        "tma.short": (CYCLES, 5, 5000),
+    },
     "copies.rows": {
         "tma.store_rows": (RATE, 1e11, 1.2e13),
     },
@@ -257,6 +263,9 @@ _ROWS: dict[str, dict[str, tuple[str, float, float]]] = {
         "launch.overhead": (NS, 0, 5000),
         "launch.gap": (NS, 200, 5000),
         "launch.gap_pdl": (NS, 100, 5000),
+    },
+    "starts.clustered": {
+        "launch.clusters": (NS, 0, 5000),
     },
     "starts.counted": {
         "launch.counted": (NS, -1000, 5000),

@@ -339,6 +339,36 @@ def outside(machine: Machine) -> dict[str, object]:
     return {"tma.outside": made}
 
 
+def short(machine: Machine) -> dict[str, object]:
+    """Read boxes of 4 KiB by rows of 16 to 128 bytes, in L2: cycles of a box, of one SM and of all."""
+    made: dict[str, dict[str, Figure]] = {"one": {}, "all": {}}
+    nbytes, slots, warps = 4 * _KIB, 2 if machine.simulated else 16, 4
+    hertz, (footprint, _) = clock(machine), _footprints(machine)
+    for columns, swizzle in ((16, "32"), (64, "128")) if machine.simulated else _SHORT:
+        boxes = Boxes(machine, footprint)
+        # Boxes of short rows reach further down than the last boxes of 64 columns.
+        boxes.footprint = footprint // 2
+        tensor_map = machine.tensor_map(
+            boxes.data, boxes.rows, boxes.columns, (columns, nbytes // 2 // columns), swizzle
+        )
+        launches = {}
+        for name, grid in (("one", 1), ("all", machine.sms)):
+            launch = ring_launch(boxes.footprint, max(1, slots // warps), nbytes, grid, warps=warps)
+            launches[name] = replace(launch, extra=(*launch.extra, tensor_map))
+        made["one"][str(2 * columns)] = machine.slope(TENSOR, (200, 600), launches["one"], boxes.data).times(1 / warps)
+        turns, samples = 1 if machine.simulated else 1000, []
+        for _ in range(machine.repetitions):
+            seconds = [machine.seconds(TENSOR, count, launches["all"], boxes.data) for count in (turns, 3 * turns)]
+            samples.append((seconds[1] - seconds[0]) * hertz / (2 * turns * warps))
+        made["all"][str(2 * columns)] = figure(samples)
+        del boxes
+    return {"tma.short": made}
+
+
+_SHORT = ((8, "none"), (16, "32"), (32, "64"), (64, "128"))
+"""Columns of a box, and its swizzle."""
+
+
 def issue(machine: Machine) -> dict[str, object]:
     """Issue 16 and 48 copies of 64 bytes or 1 KiB to one mbarrier: the clocks are read before they have come."""
     boxes = Boxes(machine, 1 << 20)
@@ -556,4 +586,4 @@ def rows(machine: Machine) -> dict[str, object]:
     return {"tma.store_rows": made}
 
 
-BENCHMARKS = (latency, flight, little, shared, pitches, outside, issue, multicast, stores, rows)
+BENCHMARKS = (latency, flight, little, shared, pitches, outside, issue, multicast, stores, rows, short)

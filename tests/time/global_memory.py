@@ -209,6 +209,11 @@ def bandwidth(machine: Machine) -> dict[str, object]:
     }
 
 
+def both_ways(machine: Machine) -> dict[str, object]:
+    """Copy within L2: it may answer reads while it takes writes."""
+    return {"l2.copy_bandwidth": _passes(machine, "copy", 1 << 17 if machine.simulated else 8 << 20)}
+
+
 def curve(machine: Machine) -> dict[str, object]:
     """Read footprints of one sweep of all SMs, 4 MiB or so, up to several times L2."""
     sweep = 2 * machine.sms * _BLOCK * 16 * 2
@@ -445,6 +450,7 @@ BENCHMARKS = (
     tlb,
     tlb_far,
     bandwidth,
+    both_ways,
     curve,
     together,
     parts,

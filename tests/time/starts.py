@@ -186,6 +186,27 @@ def overheads(machine: Machine) -> dict[str, object]:
     return {"launch.overhead": made, "launch.gap": _gap(machine, False), "launch.gap_pdl": _gap(machine, True)}
 
 
+def clustered(machine: Machine) -> dict[str, object]:
+    """Launch kernels of known length in a graph by clusters, of one and of two CTAs an SM: ns beyond their cycles."""
+    kinds = ("plain", "stores", "programmatic, stores", "programmatic, begins early, stores")
+    machine.prepare(_SPINNING[name][0] for name in kinds)
+    few, many = (2, 4) if machine.simulated else (100, 300)
+    ns = _BODY_CYCLES / clock(machine) * 1e9
+    made: dict[str, dict[str, Figure]] = {name: {} for name in kinds}
+    for name, found in made.items():
+        text, programmatic = _SPINNING[name]
+        for size, smem in (
+            [(2, 0)] if machine.simulated else [(n, smem) for n in (1, 2, 4) for smem in (100_000, 200_000)]
+        ):
+            grid = 2 if machine.simulated else 120
+            launch, samples = Launch(grid, 384, smem, cluster=size, programmatic=programmatic), []
+            for _ in range(1 if machine.simulated else 3):
+                times = [machine.graph_seconds(text, 1, launch, count) for count in (few, many)]
+                samples.append((times[1] - times[0]) / (many - few) * 1e9 - ns)
+            found[f"{size}x{smem}"] = figure(samples)
+    return {"launch.clusters": made}
+
+
 def counted(machine: Machine) -> dict[str, object]:
     """Launch kernels of known length in a stream: what CUPTI's durations are more than their cycles."""
     machine.prepare([*(text for text, _ in _SPINNING.values())])
@@ -303,4 +324,4 @@ def copies(machine: Machine) -> dict[str, object]:
     return {"launch.copies": made}
 
 
-BENCHMARKS = (code, accesses, overheads, counted, clusters, reads, copies)
+BENCHMARKS = (code, accesses, overheads, clustered, counted, clusters, reads, copies)
