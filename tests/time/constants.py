@@ -264,6 +264,9 @@ _ROWS: dict[str, dict[str, tuple[str, float, float]]] = {
         "launch.gap": (NS, 200, 5000),
         "launch.gap_pdl": (NS, 100, 5000),
     },
+    "starts.cold": {
+        "launch.cold": (NS, 0, 5000),
+    },
     "starts.clustered": {
         "launch.clusters": (NS, 0, 5000),
     },
