@@ -319,8 +319,9 @@ class Effects:
         costs, each, inside = self._costs, size / max(fact.boxes, 1), size - fact.outside_bytes
         sm.tma = max(sm.tma, time) + size * rates.port
         parts = max(0.0, fact.lines - inside / LINE_BYTES) * costs.part_of_line
-        l2, dram = (inside + parts * LINE_BYTES) * rates.tma, inside * rates.dram * self._miss[fact.region]
-        if fact.outside_bytes:
+        l2 = (inside + parts * LINE_BYTES) * rates.tma
+        dram = inside * rates.dram * self._miss[fact.region]
+        if fact.outside_bytes and inside:
             l2 = max(l2, costs.outside(size, fact.outside_bytes) * rates.crowd)
         if self._along[fact.region] and inside <= 1.01 * fact.runs * LINE_BYTES:
             dram *= costs.short_runs

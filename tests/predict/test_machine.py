@@ -35,7 +35,7 @@ H200 = gpu_named("h200")
 WARM = {
     "icache.interval": {"32768": 1.0, "65536": 1.0},
     "start.code": {"again": {"2048": 0.0}},
-    "branch.jump": {"second": {"128": 5.0, "2048": 5.0}},
+    "branch.jump": {name: {"128": 5.0, "2048": 5.0} for name in ("first", "second")},
     "launch.reads": {"dram": {"1024": 0.0, "2048": 0.0}},
     "start.accesses": {name: {"first": 100.0, "second": 100.0} for name in ("parameters", "global", "tensor_map")},
 }
@@ -333,10 +333,12 @@ def test_a_barrier_that_nobody_completes_is_an_error():
 
 
 def test_a_jump_to_new_code_is_waited_for_once_by_all_warps():
-    jump = {"second": {"128": 15.0, "2048": 15.0}}
-    gpu = replace(H200, constants=H200.constants | {"start.code": {"again": {"2048": 200.0}}, "branch.jump": jump})
+    """What follows other code comes with it; a jump takes some cycles, and a far one as many as the first code."""
+    code = {"again": {"1024": 200.0, "2048": 200.0, "4096": 500.0}}
+    jump = {"first": {"128": 25.0, "2048": 35.0}, "second": {"128": 15.0, "2048": 15.0}}
+    gpu = replace(H200, constants=H200.constants | {"start.code": code, "branch.jump": jump})
     program = [[[step(size)]] for size in (20, 4, 20, 200, 20)]
-    cases = {(0, 0): 200, (0, 1, 2): 200, (0, 2, 0, 2): 400, (0, 2, 3, 1): 400, (2, 4): 400 + 10}
+    cases = {(0, 0): 200, (0, 1, 2): 200, (0, 2, 0, 2): 210, (0, 2, 3, 1): 210, (2, 4): 400 + 10}
     for path, waited in cases.items():
         cta = CtaTrace(0, 0, [WarpTrace([*path]), WarpTrace([*path])])
         out = Machine(gpu, program, {}, {}, STREAM).run([([cta], RATES)], 1, 0.0)
@@ -345,7 +347,9 @@ def test_a_jump_to_new_code_is_waited_for_once_by_all_warps():
 
 
 def test_predicated_instructions_are_not_jumped_over():
-    gpu = replace(H200, constants=H200.constants | {"start.code": {"again": {"2048": 200.0}}})
+    jump = {"first": {"128": 205.0}, "second": {"128": 5.0}}
+    code = {"start.code": {"again": {"2048": 200.0}}, "branch.jump": jump}
+    gpu = replace(H200, constants=H200.constants | code)
     program = [[[step(size)]] for size in (20, 4, 20, 9, 20)]
     for falls, waited in ((), 3), ([True] * 5, 2), ([False] * 5, 3):  # 9 instructions are more than a predicate skips
         cta = CtaTrace(0, 0, [WarpTrace([0, 2, 4])])
@@ -437,6 +441,15 @@ def test_rows_outside_of_a_tensor_keep_l2_busy_while_all_sms_load_them():
         machine = Machine(gpu, program, {5: 8}, {5: Barrier("mbarrier", 0, 64)}, STREAM)
         (sm,) = machine.run([([CtaTrace(0, 0, [warp])], rates)], 1, 0.0).sms
         assert sm.l2_work == pytest.approx(8 * 1000 * active / 132)
+
+
+def test_a_box_beyond_its_tensor_takes_nothing_of_l2_and_fills_shared_memory():
+    warp = WarpTrace([0] * 4)
+    warp.facts[0] += [Load(at, 8192, 0, 1, ((0, 5, 8192),), 0.0, 0.0, 8192.0) for at in range(4)]
+    barriers = {5: Barrier("mbarrier", 0, 64)}
+    out = run([[step(action=Action(0, None, None, ""))]], [warp], needed={5: 4}, barriers=barriers)
+    assert out.sms[0].l2_work == out.sms[0].dram_work == 0
+    assert out.sms[0].port_work == pytest.approx(4 * 8192 * RATES.port)
 
 
 def test_rows_that_begin_amid_a_line_take_more_of_l2():
