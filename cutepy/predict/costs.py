@@ -26,6 +26,8 @@ _BOXES = {
     131072: 4096, 196608: 8192,
 }  # fmt: skip
 """Bytes of each box, by the bytes in flight to an SM, of the benchmark of Little's curve."""
+_SWIZZLED_BYTES = 8192
+"""Bytes of a box of the benchmark of swizzles."""
 _COPIED_LINES = 4
 """Lines of a warp's copy of 16 bytes a lane, which the benchmark makes."""
 _BOX_BYTES, _BOX_ROWS = 8192, 64
@@ -148,6 +150,12 @@ class Costs:
         """
         pitch = 4096 if footprint_bytes < L2_BYTES else 16384
         return 4.0 * self._gpu.value("l2.write_bandwidth") / self._gpu.at("l2.part_writes", pitch)
+
+    @cached_property
+    def tma_row(self) -> float:
+        """Cycles of TMA for a row of a box: of 8 KiB, rows of 32 bytes come that much later than half as many of 64."""
+        latency = self._gpu.constants["tma.latency_swizzle"]
+        return max(0.0, float(latency["32"] - latency["64"]) / (_SWIZZLED_BYTES // 64))
 
     @cached_property
     def part_of_line(self) -> float:

@@ -35,6 +35,7 @@ from cutepy.predict.state import (
 )
 from cutepy.predict.trace import (
     LINE_BYTES,
+    SECTOR_BYTES,
     Arrive,
     Awaited,
     Barrier,
@@ -104,6 +105,8 @@ class Effects:
         self._in_l1 = [each.in_l1 for each in traffic]
         self._along = [each.along for each in traffic]
         self._part_bytes = [self._costs.part_of_sector(each.dram_write_bytes) for each in traffic]
+        # Of a part of a sector, half of it on average, beyond its own bytes.
+        self._more_bytes = [max(0.0, each - SECTOR_BYTES / 2) for each in self._part_bytes]
         self.keeps_events, self._credit = keeps_events, credit
         self._new_page = self._costs.first_access("global")
         self._new_map = 0.0 if fetches_maps else self._costs.first_access("tensor_map")
@@ -187,7 +190,8 @@ class Effects:
             rates = warp.cluster.rates
             size = fact.size_bytes
             sm.store = max(sm.store, time) + size * self._costs.store_rate
-            moved = self._move(sm, time, size * rates.l2_write, size * rates.dram_write, size * rates.port)
+            l2 = rates.l2_write * (size + self._more_bytes[fact.region] * fact.part_sectors)
+            moved = self._move(sm, time, l2, size * rates.dram_write, size * rates.port)
             read = self._costs.store_latency
             end = max(sm.store, moved) + read + self._costs.store_end
             self.written = max(self.written, max(sm.store, sm.l2, time) + read)
@@ -317,7 +321,7 @@ class Effects:
     def _load(self, warp: Warp, sm: Sm, fact: Load, line: int) -> float:
         time, rates, size = warp.time, warp.cluster.rates, fact.size_bytes
         costs, each, inside = self._costs, size / max(fact.boxes, 1), size - fact.outside_bytes
-        sm.tma = max(sm.tma, time) + size * rates.port
+        sm.tma = max(sm.tma, time) + max(size * rates.port, fact.runs * costs.tma_row)
         parts = max(0.0, fact.lines - inside / LINE_BYTES) * costs.part_of_line
         l2 = (inside + parts * LINE_BYTES) * rates.tma
         dram = inside * rates.dram * self._miss[fact.region]

@@ -26,6 +26,7 @@ from cutepy.predict.trace import (
     Load,
     Mma,
     Shared,
+    Store,
     Wait,
     WarpTrace,
 )
@@ -323,6 +324,33 @@ def test_stores_of_parts_of_sectors_take_as_long_as_measured(footprint, pitch):
     program = [[[step(action=Action(0, None, None, "stg32"))]]]
     (sm,) = Machine(H200, program, {}, {}, traffic).run([([CtaTrace(0, 0, [warp])], rates)], 1, 0.0).sms
     assert 32 * 4 * 132 * CLOCK / sm.l2_work == pytest.approx(H200.at("l2.part_writes", pitch))
+
+
+def test_boxes_that_store_parts_of_sectors_take_as_long_as_stores_of_threads():
+    """Rows of 48 bytes have half a sector each, whose rest L2 reads."""
+    found = []
+    for parts in (0.0, 64.0):
+        warp = WarpTrace([0])
+        warp.facts[0].append(Store(0, 64 * 48, 0, 64.0, parts))
+        traffic = [Traffic("out", 0.0, 4e6, 0.0, 4e6, 0.0)]
+        program = [[[step(action=Action(0, None, None, ""))]]]
+        (sm,) = Machine(H200, program, {}, {}, traffic).run([([CtaTrace(0, 0, [warp])], RATES)], 1, 0.0).sms
+        found.append(sm.l2_work)
+    part = Costs(H200).part_of_sector(4e6)
+    assert found == pytest.approx([64 * 48 * RATES.l2_write, 64 * (32 + part) * RATES.l2_write])
+
+
+@pytest.mark.parametrize("row_bytes", [16, 32, 64, 128])
+def test_tma_asks_for_one_row_after_the_other(row_bytes):
+    rows = 8192 // row_bytes
+    warp = WarpTrace([0] * 4)
+    warp.facts[0] += [Load(at, 8192, 0, 1, ((0, 5, 8192),), float(rows), float(rows)) for at in range(4)]
+    steps, barriers = [[step(action=Action(0, None, None, ""))]], {5: Barrier("mbarrier", 0, 64)}
+    alone = Machine(H200, [steps], {5: 4}, barriers, STREAM)
+    (sm,) = alone.run([([CtaTrace(0, 0, [warp])], ALONE)], 1, 0.0).sms
+    latency = H200.constants["tma.latency_swizzle"]
+    each = max(8192 * ALONE.port, rows * (latency["32"] - latency["64"]) / 128)
+    assert sm.tma == pytest.approx(4 * each, abs=5)
 
 
 def test_a_barrier_that_nobody_completes_is_an_error():
