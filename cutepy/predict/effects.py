@@ -72,7 +72,7 @@ class Effects:
     traffic : sequence of Traffic
         By region.
     credit : float
-        Cycles of unused share of L2 and of device memory that an SM may catch up on: other SMs use less at that time.
+        Cycles of unused share of L2 that an SM may catch up on.
     fetches_maps : bool
         Whether the kernel fetches its tensor maps before it needs them.
     keeps_events : bool
@@ -442,6 +442,8 @@ class Effects:
     def _move(self, sm: Sm, time: float, l2: float, dram: float, fastest: float) -> float:
         """Take an SM's share of L2 and of device memory for some work; returns when that is done.
 
+        SMs that began together with the same work ask device memory at the same times: what none has asked for is lost.
+        L2 gives more than the share to those that read the same (l2.shared), which catching up stands for.
         Before an SM's first request the other SMs have not asked for anything either, so that it has nothing to catch
         up on.
         """
@@ -450,5 +452,5 @@ class Effects:
         sm.l2_work += l2
         sm.dram_work += dram
         sm.l2, by_l2 = _served(sm.l2, time, l2, fastest, self._credit)
-        sm.dram, by_dram = _served(sm.dram, time, dram, fastest, self._credit)
+        sm.dram, by_dram = _served(sm.dram, time, dram, fastest, 0.0)
         return max(by_l2, by_dram)

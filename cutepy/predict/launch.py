@@ -40,7 +40,7 @@ _ROUNDS = 4
 _MOST_STEPS = 400_000
 """Steps after which no further round is simulated."""
 _CREDIT = {False: 0.0, True: 20_000.0}
-"""Cycles of unused bandwidth that an SM may catch up on, without and with several rounds of clusters."""
+"""Cycles of L2's unused bandwidth that an SM may catch up on, without and with several rounds of clusters."""
 _ALIKE = 0.02
 """Largest difference of the samples' lengths, relative to the longest, at which CTAs count as equal in work."""
 _LARGE_BYTES = 100_000

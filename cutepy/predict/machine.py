@@ -62,8 +62,7 @@ class Machine:
     traffic : sequence of Traffic
         By region.
     credit : float
-        Cycles in which an SM has asked for less than its share of L2 and of device memory that it may catch up on:
-        others have asked for less at other times.
+        Cycles in which an SM has asked for less than its share of L2 that it may catch up on.
     fetches_maps : bool
         Whether the kernel fetches its tensor maps before it needs them.
     keeps_events : bool

@@ -281,6 +281,22 @@ def test_no_sm_catches_up_on_the_time_before_its_first_load():
     assert loading(1000.0, size) - loading(100.0, size) == pytest.approx(900.0)
 
 
+@pytest.mark.parametrize(("late", "catches_up"), [(1.0, False), (0.0, True)])
+def test_an_sm_catches_up_on_l2_and_not_on_device_memory(late, catches_up):
+    """A box after a pause takes as long as one at once if it comes from device memory, as all SMs have paused."""
+    pause, traffic = 9000.0, [Traffic("x", 1e9, 0.0, 1e9 * late, 0.0, late)]
+    cycles = {0: 1, 1: pause, 2: 1}
+    steps = [[[step(1, each, action=Action(number, None, None, ""))]] for number, each in cycles.items()]
+    warp = WarpTrace([0, 1, 2])
+    for at in (0, 1):
+        warp.facts[at].append(Load(at, 65536, 0, 8, ((0, 5 + at, 65536),), 512.0, 512.0))
+    warp.facts[2].append(Wait(2, 6))
+    barriers = {key: Barrier("mbarrier", 0, 64) for key in (5, 6)}
+    made = Machine(H200, steps, {5: 1, 6: 1}, barriers, traffic, credit=pause)
+    waited = made.run([([CtaTrace(0, 0, [warp])], RATES)], 1, 0.0).cycles - pause
+    assert (waited < 65536 * (RATES.dram if late else RATES.tma)) == catches_up
+
+
 def test_device_memory_takes_fewer_cycles_of_a_slower_clock():
     ends = []
     for clock in (H200.value("clock.idle_hz"), H200.value("clock.idle_hz") / 2):
