@@ -15,6 +15,7 @@ from cutepy.predict.launch import Predictor
 from cutepy.predict.machine import Machine, StuckError
 from cutepy.predict.memory import Traffic
 from cutepy.predict.rates import Rates
+from cutepy.predict.state import Outcome
 from cutepy.predict.trace import (
     Arrive,
     Awaited,
@@ -254,6 +255,27 @@ def test_a_cta_is_replaced_after_a_time_of_its_threads_and_memory(block, smem_by
     predictor = SimpleNamespace(_gpu=H200, _launch=SimpleNamespace(block=block, smem_bytes=smem_bytes))
     found = H200.constants[table]
     assert Predictor._turnaround(predictor) == found.get("stores", found)[name]
+
+
+@pytest.mark.parametrize(
+    ("programmatic", "begins_early", "room", "hidden"),
+    [(True, True, 2, 400), (True, True, 1, 300), (True, False, 2, 0), (False, True, 2, 0)],
+)
+def test_the_start_of_a_programmatic_launch_hides_behind_the_end_of_the_one_before(
+    programmatic, begins_early, room, hidden
+):
+    """Without room for both, it begins once a CTA has left: here 200 ns after the end, when 500 ns pass in any case."""
+    launch = SimpleNamespace(programmatic=programmatic, ctas=132, smem_bytes=0, block=(128, 1, 1))
+    predictor = SimpleNamespace(
+        _gpu=H200, _launch=launch, _occupancy=SimpleNamespace(ctas_per_sm=room), _turnaround=lambda: 200.0
+    )
+    out = Outcome(waited=400.0, lets_begin=begins_early)
+    assert Predictor._hidden_us(predictor, out, 1e9, 0.5) == pytest.approx(hidden / 1e3)
+    counted = {name: {"132x128x0": 500.0} for name in H200.constants["launch.counted"]}
+    predictor._gpu = replace(H200, constants=H200.constants | {"launch.counted": counted})
+    predictor._shape = "132x128x0"
+    predictor._hidden_us = lambda *about: Predictor._hidden_us(predictor, *about)
+    assert Predictor._counted_us(predictor, out, 1e9) == pytest.approx((500 - hidden) / 1e3)
 
 
 def test_ctas_of_an_sm_start_one_after_the_other():
