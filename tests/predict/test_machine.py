@@ -399,7 +399,7 @@ def test_a_barrier_that_nobody_completes_is_an_error():
 
 
 def test_a_jump_to_new_code_is_waited_for_once_by_all_warps():
-    """What follows other code comes with it; a jump takes some cycles, and a far one as many as the first code."""
+    """Code behind other code comes with it; a jump takes some cycles, and a far one as many as the first code."""
     code = {"again": {"1024": 200.0, "2048": 200.0, "4096": 500.0}}
     jump = {"first": {"128": 25.0, "2048": 35.0}, "second": {"128": 15.0, "2048": 15.0}}
     gpu = replace(H200, constants=H200.constants | {"start.code": code, "branch.jump": jump})
