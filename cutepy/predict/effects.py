@@ -35,7 +35,6 @@ from cutepy.predict.state import (
 )
 from cutepy.predict.trace import (
     LINE_BYTES,
-    SECTOR_BYTES,
     Arrive,
     Awaited,
     Barrier,
@@ -47,6 +46,7 @@ from cutepy.predict.trace import (
     Shared,
     Store,
 )
+from cutepy.sim.machine.activity import SECTOR_BYTES
 
 GOLDEN = (5**0.5 - 1) / 2
 """Its multiples, less their integers, are spread evenly: quantiles of latencies, in order of the loads of an SM."""

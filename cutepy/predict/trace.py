@@ -469,8 +469,8 @@ class Tracer(Observer):
                     self._contribute(warp, index, tuple({key: None for to in stored for _, key, _ in to}))
             elif operation.kind in _STORES:
                 if number == leader:
-                    how = copy.size_bytes[row], copy.region, copy.lines[row], copy.parts[row]
-                    warp.facts[index].append(Store(at, *how))
+                    size, lines, parts = copy.size_bytes[row], copy.lines[row], copy.parts[row]
+                    warp.facts[index].append(Store(at, size, copy.region, lines, parts))
             else:
                 issued = sum(r == row for r, _ in copy.to)
                 for (r, column), to in copy.to.items():
