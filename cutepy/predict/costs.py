@@ -26,6 +26,8 @@ _BOXES = {
     131072: 4096, 196608: 8192,
 }  # fmt: skip
 """Bytes of each box, by the bytes in flight to an SM, of the benchmark of Little's curve."""
+_SWIZZLED_BYTES = 8192
+"""Bytes of a box of the benchmark of swizzles."""
 _COPIED_LINES = 4
 """Lines of a warp's copy of 16 bytes a lane, which the benchmark makes."""
 _BOX_BYTES, _BOX_ROWS = 8192, 64
@@ -48,16 +50,26 @@ class Code(NamedTuple):
     Attributes
     ----------
     size_bytes : int
-    lacking, jump : float
-        Cycles of an instruction that it lacks, and those of a jump to code that is new in a launch.
+    lacking, first : float
+        Cycles of an instruction that it lacks, and those of the first code of a launch.
     taken : float
         Cycles of a jump over code beyond those of a branch that is not taken.
+    ahead_bytes : int
+        Code that is fetched ahead of the first: passing over more of it takes longer.
+    jumps : tuple of (float, float)
+        By bytes of code that is skipped, the cycles that the first jump over it takes longer than the next ones.
     """
 
     size_bytes: int
     lacking: float
-    jump: float
+    first: float
     taken: float
+    ahead_bytes: int
+    jumps: tuple[tuple[float, float], ...]
+
+    def jump(self, skipped_bytes: float) -> float:
+        """Return the cycles of the first jump over so much code."""
+        return self.first if skipped_bytes >= self.ahead_bytes else interpolated(self.jumps, skipped_bytes)
 
 
 class Costs:
@@ -110,9 +122,13 @@ class Costs:
         intervals: dict[int, float] = {int(size): cycles for size, cycles in gpu.constants["icache.interval"].items()}
         least = min(intervals.values())
         cached = max(size for size, cycles in intervals.items() if cycles <= 1.1 * least)
-        lacking, jump = gpu.at("icache.interval", 2 * cached) - least, gpu.at("start.code", "again", _STRAIGHT_BYTES)
+        lacking, first = gpu.at("icache.interval", 2 * cached) - least, gpu.at("start.code", "again", _STRAIGHT_BYTES)
         taken = max(0.0, gpu.at("branch.jump", "second", JUMPED_BYTES) - _BRANCH_STALL)
-        return Code(cached, lacking, jump, taken)
+        passed = {int(size): cycles for size, cycles in gpu.constants["start.code"]["again"].items()}
+        ahead = max(size for size in passed if all(passed[n] <= 1.1 * first for n in passed if n <= size))
+        later = gpu.constants["branch.jump"]
+        jumps = ((float(n), max(0.0, later["first"][n] - later["second"][n])) for n in later["first"])
+        return Code(cached, lacking, first, taken, ahead, tuple(sorted(jumps)))
 
     def first_access(self, name: str) -> float:
         """Return how much longer the first access of a launch takes than the second: "global" or "tensor_map"."""
@@ -134,6 +150,12 @@ class Costs:
         """
         pitch = 4096 if footprint_bytes < L2_BYTES else 16384
         return 4.0 * self._gpu.value("l2.write_bandwidth") / self._gpu.at("l2.part_writes", pitch)
+
+    @cached_property
+    def tma_row(self) -> float:
+        """Cycles of TMA for a row of a box: of 8 KiB, rows of 32 bytes come that much later than half as many of 64."""
+        latency = self._gpu.constants["tma.latency_swizzle"]
+        return max(0.0, float(latency["32"] - latency["64"]) / (_SWIZZLED_BYTES // 64))
 
     @cached_property
     def part_of_line(self) -> float:

@@ -46,6 +46,7 @@ from cutepy.predict.trace import (
     Shared,
     Store,
 )
+from cutepy.sim.machine.activity import SECTOR_BYTES
 
 GOLDEN = (5**0.5 - 1) / 2
 """Its multiples, less their integers, are spread evenly: quantiles of latencies, in order of the loads of an SM."""
@@ -71,7 +72,7 @@ class Effects:
     traffic : sequence of Traffic
         By region.
     credit : float
-        Cycles of unused share of L2 and of device memory that an SM may catch up on: other SMs use less at that time.
+        Cycles of unused share of L2 that an SM may catch up on.
     fetches_maps : bool
         Whether the kernel fetches its tensor maps before it needs them.
     keeps_events : bool
@@ -104,6 +105,8 @@ class Effects:
         self._in_l1 = [each.in_l1 for each in traffic]
         self._along = [each.along for each in traffic]
         self._part_bytes = [self._costs.part_of_sector(each.dram_write_bytes) for each in traffic]
+        # Of a part of a sector, half of it on average, beyond its own bytes.
+        self._more_bytes = [max(0.0, each - SECTOR_BYTES / 2) for each in self._part_bytes]
         self.keeps_events, self._credit = keeps_events, credit
         self._new_page = self._costs.first_access("global")
         self._new_map = 0.0 if fetches_maps else self._costs.first_access("tensor_map")
@@ -187,7 +190,8 @@ class Effects:
             rates = warp.cluster.rates
             size = fact.size_bytes
             sm.store = max(sm.store, time) + size * self._costs.store_rate
-            moved = self._move(sm, time, size * rates.l2_write, size * rates.dram_write, size * rates.port)
+            l2 = rates.l2_write * (size + self._more_bytes[fact.region] * fact.part_sectors)
+            moved = self._move(sm, time, l2, size * rates.dram_write, size * rates.port)
             read = self._costs.store_latency
             end = max(sm.store, moved) + read + self._costs.store_end
             self.written = max(self.written, max(sm.store, sm.l2, time) + read)
@@ -317,10 +321,11 @@ class Effects:
     def _load(self, warp: Warp, sm: Sm, fact: Load, line: int) -> float:
         time, rates, size = warp.time, warp.cluster.rates, fact.size_bytes
         costs, each, inside = self._costs, size / max(fact.boxes, 1), size - fact.outside_bytes
-        sm.tma = max(sm.tma, time) + size * rates.port
+        sm.tma = max(sm.tma, time) + max(size * rates.port, fact.runs * costs.tma_row)
         parts = max(0.0, fact.lines - inside / LINE_BYTES) * costs.part_of_line
-        l2, dram = (inside + parts * LINE_BYTES) * rates.tma, inside * rates.dram * self._miss[fact.region]
-        if fact.outside_bytes:
+        l2 = (inside + parts * LINE_BYTES) * rates.tma
+        dram = inside * rates.dram * self._miss[fact.region]
+        if fact.outside_bytes and inside:
             l2 = max(l2, costs.outside(size, fact.outside_bytes) * rates.crowd)
         if self._along[fact.region] and inside <= 1.01 * fact.runs * LINE_BYTES:
             dram *= costs.short_runs
@@ -437,6 +442,8 @@ class Effects:
     def _move(self, sm: Sm, time: float, l2: float, dram: float, fastest: float) -> float:
         """Take an SM's share of L2 and of device memory for some work; returns when that is done.
 
+        SMs that began together with the same work ask device memory at the same times: what none has asked for is lost.
+        L2 gives more than the share to those that read the same (l2.shared), which catching up stands for.
         Before an SM's first request the other SMs have not asked for anything either, so that it has nothing to catch
         up on.
         """
@@ -445,5 +452,5 @@ class Effects:
         sm.l2_work += l2
         sm.dram_work += dram
         sm.l2, by_l2 = _served(sm.l2, time, l2, fastest, self._credit)
-        sm.dram, by_dram = _served(sm.dram, time, dram, fastest, self._credit)
+        sm.dram, by_dram = _served(sm.dram, time, dram, fastest, 0.0)
         return max(by_l2, by_dram)

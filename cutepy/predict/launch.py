@@ -40,7 +40,7 @@ _ROUNDS = 4
 _MOST_STEPS = 400_000
 """Steps after which no further round is simulated."""
 _CREDIT = {False: 0.0, True: 20_000.0}
-"""Cycles of unused bandwidth that an SM may catch up on, without and with several rounds of clusters."""
+"""Cycles of L2's unused bandwidth that an SM may catch up on, without and with several rounds of clusters."""
 _ALIKE = 0.02
 """Largest difference of the samples' lengths, relative to the longest, at which CTAs count as equal in work."""
 _LARGE_BYTES = 100_000
@@ -463,16 +463,20 @@ class Predictor:
         without, stores = (how, f"{how}, stores") if launch.programmatic else ("plain", "stores")
         late = (out.stored - out.cycles) / clock_hz * 1e6
         us: float = max(table[without][shape] / 1e3, table[stores][shape] / 1e3 + late)
-        if launch.programmatic and out.lets_begin:
-            before = out.waited / clock_hz * 1e6
-            each = -(-launch.ctas // self._gpu.sms)
-            if 2 * each > self._occupancy.ctas_per_sm:
-                us = max(us, before + self._turnaround() / clock_hz * 1e6)
-            us -= before
+        us -= self._hidden_us(out, clock_hz, us)
         if self._size > 1:
             of_clusters = self._gpu.at("launch.interval_cluster", self._size)
             us += (of_clusters - self._gpu.at("launch.interval", "132x384x200000")) / 1e3
         return us
+
+    def _hidden_us(self, out: Outcome, clock_hz: float, overhead_us: float) -> float:
+        """Return how much of what comes before a programmatic launch's wait runs while the launch before it ends."""
+        if not (self._launch.programmatic and out.lets_begin):
+            return 0.0
+        before, turnaround = out.waited / clock_hz * 1e6, self._turnaround() / clock_hz * 1e6
+        each = -(-self._launch.ctas // self._gpu.sms)
+        has_room = 2 * each <= self._occupancy.ctas_per_sm
+        return before if has_room else before - max(0.0, before + turnaround - overhead_us)
 
     @property
     def _shape(self) -> str:
@@ -481,11 +485,16 @@ class Predictor:
         return "132x384x200000" if smem > 100_000 else "132x384x100000" if smem > 16_384 else "132x128x0"
 
     def _counted_us(self, out: Outcome, clock_hz: float) -> float:
-        """Return what CUPTI counts of a launch beyond its CTAs."""
+        """Return what CUPTI counts of a launch beyond its CTAs.
+
+        A launch that begins while the one before it ends counts from that one's end: launches whose CTAs wait for it
+        for microseconds have the same durations as plain ones (launch.counted).
+        """
         table = self._gpu.constants["launch.counted"]
         without, stores = ("programmatic", "programmatic, stores") if self._launch.programmatic else ("plain", "stores")
         late = (out.stored - out.cycles) / clock_hz * 1e6
-        return float(max(table[without][self._shape] / 1e3, table[stores][self._shape] / 1e3 + late))
+        us = float(max(table[without][self._shape] / 1e3, table[stores][self._shape] / 1e3 + late))
+        return us - self._hidden_us(out, clock_hz, us)
 
     def _bounded_us(self, us: float) -> float:
         """Return a time that is at least that of moving the launch's bytes."""

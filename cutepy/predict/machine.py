@@ -62,8 +62,7 @@ class Machine:
     traffic : sequence of Traffic
         By region.
     credit : float
-        Cycles in which an SM has asked for less than its share of L2 and of device memory that it may catch up on:
-        others have asked for less at other times.
+        Cycles in which an SM has asked for less than its share of L2 that it may catch up on.
     fetches_maps : bool
         Whether the kernel fetches its tensor maps before it needs them.
     keeps_events : bool
@@ -288,8 +287,7 @@ class Machine:
     def _fetch(self, sm: Sm, block: int, time: float) -> float:
         """Return the cycles until a block's instructions are in the SM's cache, from which the least recent ones go.
 
-        Other warps that ask for them meanwhile wait, too. In a launch, the first warp that jumps to code waits longer;
-        what follows code that is there was fetched with it.
+        Other warps that ask for them meanwhile wait, too.
         """
         code = sm.code
         if block in code:
@@ -298,7 +296,7 @@ class Machine:
         if block in sm.fetched:
             cycles = self._code.lacking * self._instructions[block]
         else:
-            cycles = 0.0 if self._follows(sm, block) else self._code.jump
+            cycles = self._new_code(sm, block)
             sm.fetched.add(block)
         code[block] = time + cycles
         sm.code_bytes += self._code_bytes[block]
@@ -306,19 +304,19 @@ class Machine:
             sm.code_bytes -= self._code_bytes[code.popitem(last=False)[0]]
         return cycles
 
-    def _follows(self, sm: Sm, block: int) -> bool:
-        """Tell whether a block comes after code that was fetched in the launch, without a jump.
+    def _new_code(self, sm: Sm, block: int) -> float:
+        """Return the cycles until code comes that is new in the launch: what is near was fetched with the code before.
 
         Few instructions between them that no branch ends are skipped under a predicate.
         """
-        skipped = 0
+        skipped, falls = 0, True
         for before in range(block - 1, -1, -1):
             if before in sm.fetched:
-                return True
+                near = skipped < JUMPED_BYTES and falls
+                return 0.0 if near else self._code.jump(skipped)
             skipped += self._code_bytes[before]
-            if skipped >= JUMPED_BYTES or not self._falls[before]:
-                break
-        return False
+            falls = falls and self._falls[before]
+        return self._code.first
 
     def _act(self, warp: Warp, sm: Sm, step: Step) -> bool:
         """Apply the facts of an instruction; tells whether the warp goes on."""

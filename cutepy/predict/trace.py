@@ -86,12 +86,13 @@ class Load(NamedTuple):
 
 
 class Store(NamedTuple):
-    """Bulk store from shared to global memory, or reduction, that touches so many lines of L2."""
+    """Bulk store from shared to global memory, or reduction: lines of L2, and sectors of which it writes a part."""
 
     at: int
     size_bytes: int
     region: int
     lines: float
+    part_sectors: float = 0.0
 
 
 class Shared(NamedTuple):
@@ -468,7 +469,8 @@ class Tracer(Observer):
                     self._contribute(warp, index, tuple({key: None for to in stored for _, key, _ in to}))
             elif operation.kind in _STORES:
                 if number == leader:
-                    warp.facts[index].append(Store(at, copy.size_bytes[row], copy.region, copy.lines[row]))
+                    size, lines, parts = copy.size_bytes[row], copy.lines[row], copy.parts[row]
+                    warp.facts[index].append(Store(at, size, copy.region, lines, parts))
             else:
                 issued = sum(r == row for r, _ in copy.to)
                 for (r, column), to in copy.to.items():
@@ -542,6 +544,8 @@ class Tracer(Observer):
                 copy.size_bytes[row] += mine.size * access.size_bytes
                 copy.runs[row] += mine.size
                 block, reads = self._slots[slot].block, access.operation == "read"
+                if not reads:
+                    copy.parts[row] += _part_sectors(mine - first, access.size_bytes)
                 copy.lines[row] += self._touch(copy.region, block, mine - first, access.size_bytes, reads)
 
     def _region(self, address: int) -> tuple[int, int]:
@@ -580,4 +584,16 @@ class _Copy:
         self.size_bytes: Counter[int] = Counter()
         self.lines: Counter[int] = Counter()
         self.runs: Counter[int] = Counter()
+        self.parts: Counter[int] = Counter()
         self.region = 0
+
+
+def _part_sectors(offsets: Array, size_bytes: int) -> int:
+    """Return how many sectors runs of bytes, of a length each, cover in part: first and last ones of runs may be."""
+    ends = offsets + size_bytes
+    first, last = offsets // SECTOR_BYTES, (ends - 1) // SECTOR_BYTES
+    head = np.minimum(ends, (first + 1) * SECTOR_BYTES) - offsets
+    tail = np.where(last > first, ends - last * SECTOR_BYTES, 0)
+    sectors, places = np.unique(np.concatenate([first, last]), return_inverse=True)
+    covered = np.bincount(places, np.concatenate([head, tail]), len(sectors))
+    return int((covered < SECTOR_BYTES).sum())

@@ -15,6 +15,7 @@ from cutepy.predict.launch import Predictor
 from cutepy.predict.machine import Machine, StuckError
 from cutepy.predict.memory import Traffic
 from cutepy.predict.rates import Rates
+from cutepy.predict.state import Outcome
 from cutepy.predict.trace import (
     Arrive,
     Awaited,
@@ -26,6 +27,7 @@ from cutepy.predict.trace import (
     Load,
     Mma,
     Shared,
+    Store,
     Wait,
     WarpTrace,
 )
@@ -35,7 +37,7 @@ H200 = gpu_named("h200")
 WARM = {
     "icache.interval": {"32768": 1.0, "65536": 1.0},
     "start.code": {"again": {"2048": 0.0}},
-    "branch.jump": {"second": {"128": 5.0, "2048": 5.0}},
+    "branch.jump": {name: {"128": 5.0, "2048": 5.0} for name in ("first", "second")},
     "launch.reads": {"dram": {"1024": 0.0, "2048": 0.0}},
     "start.accesses": {name: {"first": 100.0, "second": 100.0} for name in ("parameters", "global", "tensor_map")},
 }
@@ -255,6 +257,27 @@ def test_a_cta_is_replaced_after_a_time_of_its_threads_and_memory(block, smem_by
     assert Predictor._turnaround(predictor) == found.get("stores", found)[name]
 
 
+@pytest.mark.parametrize(
+    ("programmatic", "begins_early", "room", "hidden"),
+    [(True, True, 2, 400), (True, True, 1, 300), (True, False, 2, 0), (False, True, 2, 0)],
+)
+def test_the_start_of_a_programmatic_launch_hides_behind_the_end_of_the_one_before(
+    programmatic, begins_early, room, hidden
+):
+    """Without room for both, it begins once a CTA has left: here 200 ns after the end, when 500 ns pass in any case."""
+    launch = SimpleNamespace(programmatic=programmatic, ctas=132, smem_bytes=0, block=(128, 1, 1))
+    predictor = SimpleNamespace(
+        _gpu=H200, _launch=launch, _occupancy=SimpleNamespace(ctas_per_sm=room), _turnaround=lambda: 200.0
+    )
+    out = Outcome(waited=400.0, lets_begin=begins_early)
+    assert Predictor._hidden_us(predictor, out, 1e9, 0.5) == pytest.approx(hidden / 1e3)
+    counted = {name: {"132x128x0": 500.0} for name in H200.constants["launch.counted"]}
+    predictor._gpu = replace(H200, constants=H200.constants | {"launch.counted": counted})
+    predictor._shape = "132x128x0"
+    predictor._hidden_us = lambda *about: Predictor._hidden_us(predictor, *about)
+    assert Predictor._counted_us(predictor, out, 1e9) == pytest.approx((500 - hidden) / 1e3)
+
+
 def test_ctas_of_an_sm_start_one_after_the_other():
     cta = CtaTrace(0, 0, [WarpTrace([0])])
     out = machine([[step(10, 100)]]).run([([cta], RATES)] * 6, 3, 0.0, 7.0, 150.0)
@@ -278,6 +301,22 @@ def loading(ahead, size):
 def test_no_sm_catches_up_on_the_time_before_its_first_load():
     size = 1 << 16
     assert loading(1000.0, size) - loading(100.0, size) == pytest.approx(900.0)
+
+
+@pytest.mark.parametrize(("late", "catches_up"), [(1.0, False), (0.0, True)])
+def test_an_sm_catches_up_on_l2_and_not_on_device_memory(late, catches_up):
+    """A box after a pause takes as long as one at once if it comes from device memory, as all SMs have paused."""
+    pause, traffic = 9000.0, [Traffic("x", 1e9, 0.0, 1e9 * late, 0.0, late)]
+    cycles = {0: 1, 1: pause, 2: 1}
+    steps = [[[step(1, each, action=Action(number, None, None, ""))]] for number, each in cycles.items()]
+    warp = WarpTrace([0, 1, 2])
+    for at in (0, 1):
+        warp.facts[at].append(Load(at, 65536, 0, 8, ((0, 5 + at, 65536),), 512.0, 512.0))
+    warp.facts[2].append(Wait(2, 6))
+    barriers = {key: Barrier("mbarrier", 0, 64) for key in (5, 6)}
+    made = Machine(H200, steps, {5: 1, 6: 1}, barriers, traffic, credit=pause)
+    waited = made.run([([CtaTrace(0, 0, [warp])], RATES)], 1, 0.0).cycles - pause
+    assert (waited < 65536 * (RATES.dram if late else RATES.tma)) == catches_up
 
 
 def test_device_memory_takes_fewer_cycles_of_a_slower_clock():
@@ -325,6 +364,33 @@ def test_stores_of_parts_of_sectors_take_as_long_as_measured(footprint, pitch):
     assert 32 * 4 * 132 * CLOCK / sm.l2_work == pytest.approx(H200.at("l2.part_writes", pitch))
 
 
+def test_boxes_that_store_parts_of_sectors_take_as_long_as_stores_of_threads():
+    """Rows of 48 bytes have half a sector each, whose rest L2 reads."""
+    found = []
+    for parts in (0.0, 64.0):
+        warp = WarpTrace([0])
+        warp.facts[0].append(Store(0, 64 * 48, 0, 64.0, parts))
+        traffic = [Traffic("out", 0.0, 4e6, 0.0, 4e6, 0.0)]
+        program = [[[step(action=Action(0, None, None, ""))]]]
+        (sm,) = Machine(H200, program, {}, {}, traffic).run([([CtaTrace(0, 0, [warp])], RATES)], 1, 0.0).sms
+        found.append(sm.l2_work)
+    part = Costs(H200).part_of_sector(4e6)
+    assert found == pytest.approx([64 * 48 * RATES.l2_write, 64 * (32 + part) * RATES.l2_write])
+
+
+@pytest.mark.parametrize("row_bytes", [16, 32, 64, 128])
+def test_tma_asks_for_one_row_after_the_other(row_bytes):
+    rows = 8192 // row_bytes
+    warp = WarpTrace([0] * 4)
+    warp.facts[0] += [Load(at, 8192, 0, 1, ((0, 5, 8192),), float(rows), float(rows)) for at in range(4)]
+    steps, barriers = [[step(action=Action(0, None, None, ""))]], {5: Barrier("mbarrier", 0, 64)}
+    alone = Machine(H200, [steps], {5: 4}, barriers, STREAM)
+    (sm,) = alone.run([([CtaTrace(0, 0, [warp])], ALONE)], 1, 0.0).sms
+    latency = H200.constants["tma.latency_swizzle"]
+    each = max(8192 * ALONE.port, rows * (latency["32"] - latency["64"]) / 128)
+    assert sm.tma == pytest.approx(4 * each, abs=5)
+
+
 def test_a_barrier_that_nobody_completes_is_an_error():
     warp = WarpTrace([0])
     warp.facts[0] += [Arrive(0, (7,)), Wait(0, 7)]
@@ -333,10 +399,12 @@ def test_a_barrier_that_nobody_completes_is_an_error():
 
 
 def test_a_jump_to_new_code_is_waited_for_once_by_all_warps():
-    jump = {"second": {"128": 15.0, "2048": 15.0}}
-    gpu = replace(H200, constants=H200.constants | {"start.code": {"again": {"2048": 200.0}}, "branch.jump": jump})
+    """Code behind other code comes with it; a jump takes some cycles, and a far one as many as the first code."""
+    code = {"again": {"1024": 200.0, "2048": 200.0, "4096": 500.0}}
+    jump = {"first": {"128": 25.0, "2048": 35.0}, "second": {"128": 15.0, "2048": 15.0}}
+    gpu = replace(H200, constants=H200.constants | {"start.code": code, "branch.jump": jump})
     program = [[[step(size)]] for size in (20, 4, 20, 200, 20)]
-    cases = {(0, 0): 200, (0, 1, 2): 200, (0, 2, 0, 2): 400, (0, 2, 3, 1): 400, (2, 4): 400 + 10}
+    cases = {(0, 0): 200, (0, 1, 2): 200, (0, 2, 0, 2): 210, (0, 2, 3, 1): 210, (2, 4): 400 + 10}
     for path, waited in cases.items():
         cta = CtaTrace(0, 0, [WarpTrace([*path]), WarpTrace([*path])])
         out = Machine(gpu, program, {}, {}, STREAM).run([([cta], RATES)], 1, 0.0)
@@ -345,7 +413,9 @@ def test_a_jump_to_new_code_is_waited_for_once_by_all_warps():
 
 
 def test_predicated_instructions_are_not_jumped_over():
-    gpu = replace(H200, constants=H200.constants | {"start.code": {"again": {"2048": 200.0}}})
+    jump = {"first": {"128": 205.0}, "second": {"128": 5.0}}
+    code = {"start.code": {"again": {"2048": 200.0}}, "branch.jump": jump}
+    gpu = replace(H200, constants=H200.constants | code)
     program = [[[step(size)]] for size in (20, 4, 20, 9, 20)]
     for falls, waited in ((), 3), ([True] * 5, 2), ([False] * 5, 3):  # 9 instructions are more than a predicate skips
         cta = CtaTrace(0, 0, [WarpTrace([0, 2, 4])])
@@ -437,6 +507,15 @@ def test_rows_outside_of_a_tensor_keep_l2_busy_while_all_sms_load_them():
         machine = Machine(gpu, program, {5: 8}, {5: Barrier("mbarrier", 0, 64)}, STREAM)
         (sm,) = machine.run([([CtaTrace(0, 0, [warp])], rates)], 1, 0.0).sms
         assert sm.l2_work == pytest.approx(8 * 1000 * active / 132)
+
+
+def test_a_box_beyond_its_tensor_takes_nothing_of_l2_and_fills_shared_memory():
+    warp = WarpTrace([0] * 4)
+    warp.facts[0] += [Load(at, 8192, 0, 1, ((0, 5, 8192),), 0.0, 0.0, 8192.0) for at in range(4)]
+    barriers = {5: Barrier("mbarrier", 0, 64)}
+    out = run([[step(action=Action(0, None, None, ""))]], [warp], needed={5: 4}, barriers=barriers)
+    assert out.sms[0].l2_work == out.sms[0].dram_work == 0
+    assert out.sms[0].port_work == pytest.approx(4 * 8192 * RATES.port)
 
 
 def test_rows_that_begin_amid_a_line_take_more_of_l2():

@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 
 from cutepy.predict import gpu_named
 from cutepy.predict.memory import slowdown, traffic_of
-from cutepy.predict.trace import LINE_BYTES, Region, Tracer
+from cutepy.predict.trace import LINE_BYTES, Region, Tracer, _part_sectors
 
 
 def region(size_bytes, lines, *, ctas, uses=1, written=False):
@@ -92,3 +92,15 @@ def test_runs_of_bytes_are_in_all_lines_that_they_reach(steps, size, reads):
     assert not (found.writes if reads else found.reads)
     first = [min(lines) for lines in touched if lines]
     assert found.first_lines == ({7: min(first)} if reads and first else {})
+
+
+@given(st.sets(st.integers(0, 40), min_size=1, max_size=8), st.integers(1, 12))
+def test_parts_of_sectors_are_those_that_some_bytes_of_are_not_written(places, words):
+    """By counting bytes; runs begin at multiples of four bytes and do not overlap."""
+    starts, end = [], 0
+    for place in sorted(places):
+        if 4 * place >= end:
+            starts.append(4 * place)
+            end = 4 * place + 4 * words
+    written = Counter(byte // 32 for start in starts for byte in range(start, start + 4 * words))
+    assert _part_sectors(np.array(starts), 4 * words) == sum(count < 32 for count in written.values())

@@ -120,6 +120,9 @@ _ROWS: dict[str, dict[str, tuple[str, float, float]]] = {
         "dram.copy_bandwidth": (RATE, 1.5e12, 4.9e12),
         "l2.bandwidth_cycle": (SM_RATE, 12, 70),
     },
+    "global_memory.both_ways": {
+        "l2.copy_bandwidth": (RATE, 1.5e12, 1.5e13),
+    },
     "global_memory.curve": {
         "l2.curve": (RATE, 5e11, 1.2e13),
     },
@@ -128,6 +131,9 @@ _ROWS: dict[str, dict[str, tuple[str, float, float]]] = {
     },
     "global_memory.parts": {
         "l2.part_writes": (RATE, 1e10, 4e12),
+    },
+    "global_memory.beside": {
+        "global.beside": (CYCLES, 0.9, 200),
     },
     "global_memory.accesses": {
         "global.interval": (CYCLES, 0.9, 40),
@@ -165,18 +171,20 @@ _ROWS: dict[str, dict[str, tuple[str, float, float]]] = {
     },
     "copies.shared": {
         "l2.shared": (RATE, 1e12, 2.5e13),
+        "l2.groups": (RATE, 1e12, 2.5e13),
     },
     "copies.pitches": {
         "tma.pitch": (RATE, 5e11, 1.4e13),
     },
     "copies.outside": {
-        "tma.outside": (CYCLES, 20, 5000),
+        "tma.outside": (CYCLES, 1, 5000),
     },
     "copies.issue": {
         "tma.issue": (CYCLES, 1, 300),
     },
     "copies.multicast": {
         "tma.multicast": ("cycles and bytes/cycle/SM", 4, 4000),
+        "tma.multicast_tensor": ("cycles and bytes/cycle/SM", 4, 4000),
     },
     "copies.stores": {
         "tma.store_latency": (CYCLES, 50, 3000),
@@ -185,6 +193,12 @@ _ROWS: dict[str, dict[str, tuple[str, float, float]]] = {
         "tma.store_bandwidth_all": (RATE, 1e12, 1.2e13),
         "tma.reduce_bandwidth": (SM_RATE, 4, 132),
         "tma.reduce_bandwidth_all": (RATE, 3e11, 1.2e13),
+    },
+    "copies.short": {
+        "tma.short": (CYCLES, 5, 5000),
+    },
+    "copies.rows": {
+        "tma.store_rows": (RATE, 1e11, 1.2e13),
     },
     "tensor_cores.rates": {
         "wgmma.cycles": (CYCLES, 6, 300),
@@ -249,6 +263,12 @@ _ROWS: dict[str, dict[str, tuple[str, float, float]]] = {
         "launch.overhead": (NS, 0, 5000),
         "launch.gap": (NS, 200, 5000),
         "launch.gap_pdl": (NS, 100, 5000),
+    },
+    "starts.cold": {
+        "launch.cold": (NS, 0, 5000),
+    },
+    "starts.clustered": {
+        "launch.clusters": (NS, 0, 5000),
     },
     "starts.counted": {
         "launch.counted": (NS, -1000, 5000),

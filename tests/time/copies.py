@@ -20,8 +20,11 @@ _TENSOR = (
     "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
     "[%r20], [%rd31, {%r22, %r23}], [%r21];"
 )
-_BULK_PARAMETERS = ", ".join(f".param .u32 {name}_" for name in "slots bytes mask first turn apart shift".split())
-_TENSOR_PARAMETERS = f"{_BULK_PARAMETERS}, .param .align 64 .b8 map_[128]"
+_BULK_PARAMETERS = ", ".join(
+    f".param .u32 {name}_" for name in "slots bytes mask first turn apart shift near far".split()
+)
+_MAP_PARAMETER = ".param .align 64 .b8 map_[128]"
+_TENSOR_PARAMETERS = f"{_BULK_PARAMETERS}, {_MAP_PARAMETER}"
 _MAP = "mov.u64 %rd30, map_; cvta.param.u64 %rd31, %rd30;"
 
 
@@ -29,8 +32,9 @@ def _ring(copy: str, parameters: str) -> str:
     """Return a kernel whose warps copy boxes to slots of their own, each reused once its box has come.
 
     Box i of warp w, of those of all CTAs, is number first + i * turn + w * apart of the memory, modulo a power of two.
-    A matrix has 2^shift boxes beside each other. One warp alone takes some 170 cycles for a turn, which bounds the rate
-    of small boxes.
+    A matrix has 2^shift boxes beside each other. CTAs of a group read the same: `near` is the logarithm of how many of
+    them follow each other, `far` masks the number of their group. One warp alone takes some 170 cycles for a turn,
+    which bounds the rate of small boxes.
     """
     tensor = copy == _TENSOR
     where = (
@@ -56,7 +60,8 @@ add.u32 %r40, %r40, 1; add.u32 %r41, %r41, 1; setp.eq.u32 %p1, %r41, %r33;
 ld.param.u32 %r36, [shift_]; ld.param.u32 %r37, [turn_]; ld.param.u32 %r38, [first_]; {_MAP if tensor else ""}
 shr.u32 %r34, %r30, 7; shr.u32 %r35, %threads, 5; mul.lo.u32 %r39, %warp, %r33; ld.param.u32 %r43, [apart_];
 mad.lo.u32 %r32, %r39, %r30, %base; add.u32 %r32, %r32, {_BARRIERS}; mad.lo.u32 %r39, %r39, 8, %base;
-mad.lo.u32 %r35, %cta, %r35, %warp; mad.lo.u32 %r38, %r35, %r43, %r38;
+ld.param.u32 %r44, [near_]; shr.u32 %r44, %cta, %r44; ld.param.u32 %r45, [far_]; and.b32 %r44, %r44, %r45;
+mad.lo.u32 %r35, %r44, %r35, %warp; mad.lo.u32 %r38, %r35, %r43, %r38;
 mov.u32 %r40, 0; mov.u32 %r41, 0; mov.u32 %r42, 0; setp.ne.u32 %p2, %lane, 0;
 @%p2 bra READY;
 INIT:
@@ -88,6 +93,7 @@ add.u32 %r43, %r43, 1; setp.lt.u32 %p1, %r43, %r33;
 BULK, TENSOR = _ring(_BULK, _BULK_PARAMETERS), _ring(_TENSOR, _TENSOR_PARAMETERS)
 _SHIFT = 6
 _COLUMNS = 64 << _SHIFT
+_ALL = 0xFFFFFFFF
 
 
 def ring_launch(
@@ -102,6 +108,8 @@ def ring_launch(
     turn: int | None = None,
     apart: int = 1,
     shift: int = _SHIFT,
+    near: int = 0,
+    far: int = _ALL,
 ) -> Launch:
     """Return a launch of a ring over so many bytes, a power of two; each warp has so many slots.
 
@@ -109,7 +117,7 @@ def ring_launch(
     """
     smem = _BARRIERS + warps * slots * nbytes
     turn = step * warps * grid if turn is None else turn
-    extra = slots, nbytes, footprint // nbytes - 1, first, turn, step * apart, shift
+    extra = slots, nbytes, footprint // nbytes - 1, first, turn, step * apart, shift, near, far
     return Launch(grid, 32 * warps, smem, extra=extra)
 
 
@@ -252,7 +260,8 @@ def little(machine: Machine) -> dict[str, object]:
 def shared(machine: Machine) -> dict[str, object]:
     """Read memory in L2 by all SMs: each box by one SM at a time, or by all SMs at once, of ever more bytes.
 
-    Of few bytes several SMs read a box at once in either case.
+    Of few bytes several SMs read a box at once in either case. Last by groups of SMs of 16 MiB: CTAs that follow each
+    other, and such whose numbers differ by a power of two.
     """
     made: dict[str, dict[str, Figure]] = {"apart": {}, "same": {}}
     nbytes, slots = (8 * _KIB, 1) if machine.simulated else (16 * _KIB, 6)
@@ -262,7 +271,14 @@ def shared(machine: Machine) -> dict[str, object]:
         for name, how in (("apart", {}), ("same", {"turn": 1, "apart": 0})):
             made[name][str(mib << 20)] = boxes.rate(slots, nbytes, "128", warps=2, **how)
         del boxes
-    return {"l2.shared": made}
+    boxes, warps, groups = Boxes(machine, _footprints(machine)[0]), 2, {"near": {}, "far": {}}
+    for power in (1,) if machine.simulated else range(8):
+        size = 1 << power
+        turn = warps * -(-machine.sms // size)
+        groups["near"][str(size)] = boxes.rate(slots, nbytes, "128", warps=warps, turn=turn, near=power)
+        far = max(1, 128 >> power)
+        groups["far"][str(size)] = boxes.rate(slots, nbytes, "128", warps=warps, turn=warps * far, far=far - 1)
+    return {"l2.shared": made, "l2.groups": groups}
 
 
 _ALONG, _ALONG_PADDING, _NEAR = 10, 1152, 8
@@ -307,19 +323,50 @@ def pitches(machine: Machine) -> dict[str, object]:
 def outside(machine: Machine) -> dict[str, object]:
     """Read boxes of 64 rows of a matrix that has fewer: cycles of a box.
 
-    One SM, all SMs in different columns, and all in the same ones.
+    One SM, all SMs in different columns, and all in the same ones. Of 0 rows one box of 64 is inside, and the others
+    begin below the matrix.
     """
     made: dict[str, dict[str, Figure]] = {"one": {}, "apart": {}, "same": {}}
     nbytes, slots = 8 * _KIB, 2 if machine.simulated else 8
     hertz = clock(machine)
-    for rows in (1, 64) if machine.simulated else (1, 8, 16, 32, 64):
-        boxes = Boxes(machine, nbytes << _SHIFT, rows=rows)
+    for rows in (0, 64) if machine.simulated else (0, 1, 8, 16, 32, 64):
+        boxes = Boxes(machine, nbytes << _SHIFT, rows=rows or 64, shift=_SHIFT if rows else 0)
         warps = _ASKING // 2
         made["one"][str(rows)] = boxes.turn(max(1, slots // warps), nbytes, "128", warps=warps)
         for name, how in (("apart", {}), ("same", {"turn": 1, "apart": 0})):
             rate = boxes.rate(slots, nbytes, "128", **how)
             made[name][str(rows)] = Figure(nbytes * machine.sms * hertz / rate.value, rate.spread)
     return {"tma.outside": made}
+
+
+def short(machine: Machine) -> dict[str, object]:
+    """Read boxes of 4 KiB by rows of 16 to 128 bytes, in L2: cycles of a box, of one SM and of all."""
+    made: dict[str, dict[str, Figure]] = {"one": {}, "all": {}}
+    nbytes, slots, warps = 4 * _KIB, 2 if machine.simulated else 16, 4
+    hertz, (footprint, _) = clock(machine), _footprints(machine)
+    for columns, swizzle in ((16, "32"), (64, "128")) if machine.simulated else _SHORT:
+        boxes = Boxes(machine, footprint)
+        # Boxes of short rows reach further down than the last boxes of 64 columns.
+        boxes.footprint = footprint // 2
+        tensor_map = machine.tensor_map(
+            boxes.data, boxes.rows, boxes.columns, (columns, nbytes // 2 // columns), swizzle
+        )
+        launches = {}
+        for name, grid in (("one", 1), ("all", machine.sms)):
+            launch = ring_launch(boxes.footprint, max(1, slots // warps), nbytes, grid, warps=warps)
+            launches[name] = replace(launch, extra=(*launch.extra, tensor_map))
+        made["one"][str(2 * columns)] = machine.slope(TENSOR, (200, 600), launches["one"], boxes.data).times(1 / warps)
+        turns, samples = 1 if machine.simulated else 1000, []
+        for _ in range(machine.repetitions):
+            seconds = [machine.seconds(TENSOR, count, launches["all"], boxes.data) for count in (turns, 3 * turns)]
+            samples.append((seconds[1] - seconds[0]) * hertz / (2 * turns * warps))
+        made["all"][str(2 * columns)] = figure(samples)
+        del boxes
+    return {"tma.short": made}
+
+
+_SHORT = ((8, "none"), (16, "32"), (32, "64"), (64, "128"))
+"""Columns of a box, and its swizzle."""
 
 
 def issue(machine: Machine) -> dict[str, object]:
@@ -349,8 +396,8 @@ READY:""",
 _SYNC = "barrier.cluster.arrive;\nbarrier.cluster.wait;\n"
 
 
-def _multicast(size: int) -> str:
-    """Return a ring in which every CTA of a cluster sends its part of each box to all.
+def _multicast(size: int, tensor: bool) -> str:
+    """Return a ring in which every CTA of a cluster sends its part of each box to all, by rows of a matrix if `tensor`.
 
     One warp asks for boxes as soon as all CTAs have read the slot's last, another one reads: it waits for boxes and
     tells all CTAs, without a fence, as it has read nothing.
@@ -359,12 +406,14 @@ def _multicast(size: int) -> str:
         f"mapa.shared::cluster.u32 %r25, %r27, {rank}; mbarrier.arrive.shared::cluster.b64 _, [%r25];"
         for rank in range(size)
     )
-    issue = f"""and.b32 %r24, %r40, %r31; mad.lo.u32 %r24, %r24, {size}, %r44; mul.wide.u32 %rd20, %r24, %r35;
-add.u64 %rd20, %rd20, %data;
+    where, what = "mul.wide.u32 %rd20, %r24, %r35; add.u64 %rd20, %rd20, %data;", "[%r20], [%rd20], %r35, [%r21], %h1;"
+    if tensor:  # of 64 columns
+        where, what = "shr.u32 %r23, %r35, 7; mul.lo.u32 %r23, %r24, %r23;", "[%r20], [%rd31, {0, %r23}], [%r21], %h1;"
+    issue = f"""and.b32 %r24, %r40, %r31; mad.lo.u32 %r24, %r24, {size}, %r44; {where}
 mad.lo.u32 %r20, %r41, %r30, %r32; mad.lo.u32 %r20, %r44, %r35, %r20; mad.lo.u32 %r21, %r41, 8, %base;
 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r21], %r30;
-cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster
-[%r20], [%rd20], %r35, [%r21], %h1;"""
+cp.async.bulk.{"tensor.2d." * tensor}shared::cluster.global{".tile" * tensor}
+.mbarrier::complete_tx::bytes.multicast::cluster {what}"""
     body = f"""mad.lo.u32 %r21, %r41, 8, %base; add.u32 %r27, %r21, 512;
 @%p3 bra READS;
 {wait("%r27", "%r42", "FREE")}
@@ -378,6 +427,7 @@ add.u32 %r40, %r40, 1; add.u32 %r41, %r41, 1; setp.eq.u32 %p1, %r41, %r33;
 @%p1 mov.u32 %r41, 0;
 @%p1 xor.b32 %r42, %r42, 1;"""
     setup = f"""ld.param.u32 %r33, [slots_]; ld.param.u32 %r30, [bytes_]; ld.param.u32 %r31, [mask_];
+{_MAP if tensor else ""}
 mov.u32 %r44, %cluster_ctarank; div.u32 %r35, %r30, {size}; mov.u16 %h1, {(1 << size) - 1};
 add.u32 %r32, %base, {_BARRIERS}; mov.u32 %r40, 0; mov.u32 %r41, 0; mov.u32 %r42, 0;
 setp.ne.u32 %p2, %lane, 0; setp.ne.u32 %p3, %warp, 0; setp.ne.u32 %p4, %thread, 0;
@@ -413,7 +463,8 @@ add.u32 %r43, %r43, 1; setp.lt.u32 %p1, %r43, %r33;
 @%p1 bra DRAIN;
 DRAINED:"""
     return timed(
-        body, setup=setup, drain=drain, finish=f"bar.warp.sync -1;\n{_SYNC}", parameters=_BULK_PARAMETERS,
+        body, setup=setup, drain=drain, finish=f"bar.warp.sync -1;\n{_SYNC}",
+        parameters=_TENSOR_PARAMETERS if tensor else _BULK_PARAMETERS,
         threads=64, idle="%p2",
     )  # fmt: skip
 
@@ -426,35 +477,44 @@ def multicast(machine: Machine) -> dict[str, object]:
     """
     small, nbytes = _footprints(machine)[0], 16 * _KIB
     data = machine.zeros(small)
-    table: dict[str, dict[str, Figure]] = {}
-    for size in (2,) if machine.simulated else (2, 4):
-        text = _multicast(size)
+    made: dict[str, dict[str, dict[str, Figure]]] = {}
+    for name, tensor in (("tma.multicast", False), ("tma.multicast_tensor", True)):
+        made[name] = {}
+        for size in (2,) if machine.simulated else (2, 4):
+            text, boxes = _multicast(size, tensor), small // nbytes - 1
+            maps = (machine.tensor_map(data, small // 128, 64, (64, nbytes // 128 // size), "128"),) * tensor
 
-        def turn(slots: int, grid: int, text: str = text, size: int = size) -> Figure:
-            extra = slots, nbytes, small // nbytes - 1, 0, 0, 0, 0
-            launch = Launch(grid, 64, _BARRIERS + slots * nbytes, cluster=size, extra=extra)
-            return machine.slope(text, (100, 300), launch, data)
+            def turn(
+                slots: int, grid: int, text: str = text, extra: Any = (boxes, *[0] * 6, *maps), n: int = size
+            ) -> Figure:
+                smem = _BARRIERS + slots * nbytes
+                launch = Launch(grid, 64, smem, cluster=n, extra=(slots, nbytes, *extra))
+                return machine.slope(text, (100, 300), launch, data)
 
-        table[str(size)] = {
-            "latency": turn(1, size),
-            "bandwidth": _rate(turn(8, size), nbytes),
-            "bandwidth_all": _rate(turn(8, machine.sms // 8 * 8 or size), nbytes),
-        }
-    return {"tma.multicast": table}
+            made[name][str(size)] = {
+                "latency": turn(1, size),
+                "bandwidth": _rate(turn(8, size), nbytes),
+                "bandwidth_all": _rate(turn(8, machine.sms // 8 * 8 or size), nbytes),
+            }
+    return {**made}
 
 
-def _store(line: str, slots: int, waited: str) -> str:
-    return timed(f"""mad.lo.u32 %r24, %i, %ctas, %cta; and.b32 %r24, %r24, %r31;
+_STORE_BULK = """mad.lo.u32 %r24, %i, %ctas, %cta; and.b32 %r24, %r24, %r31;
 mul.wide.u32 %rd20, %r24, %r30; add.u64 %rd20, %rd20, %data;
-{line}
+"""
+
+
+def _store(line: str, slots: int, waited: str, setup: str = "", parameters: str = "") -> str:
+    return timed(f"""{line}
 cp.async.bulk.commit_group; cp.async.bulk.wait_group{waited} {slots};""",
-        setup="""ld.param.u32 %r30, [bytes_]; ld.param.u32 %r31, [mask_]; setp.ne.u32 %p2, %thread, 0;
+        setup=f"""ld.param.u32 %r30, [bytes_]; ld.param.u32 %r31, [mask_]; setp.ne.u32 %p2, %thread, 0; {setup}
 mov.u32 %r41, 0; mad.lo.u32 %r42, %thread, 4, %base; mov.u32 %r43, 0;
 CLEAR:
 st.shared.u32 [%r42], %r43; add.u32 %r41, %r41, 128; add.u32 %r42, %r42, 128; setp.lt.u32 %p1, %r41, %r30;
 @%p1 bra CLEAR;
 fence.proxy.async; bar.warp.sync -1;""",
-        drain="cp.async.bulk.wait_group 0;" if slots else "", parameters=_BULK_PARAMETERS, threads=32, idle="%p2",
+        drain="cp.async.bulk.wait_group 0;" if slots else "",
+        parameters=f"{_BULK_PARAMETERS}, {parameters}" if parameters else _BULK_PARAMETERS, threads=32, idle="%p2",
     )  # fmt: skip
 
 
@@ -462,8 +522,8 @@ def stores(machine: Machine) -> dict[str, object]:
     """Store and reduce by 1D copies: each waited for, and four in flight of one SM and of all."""
     small = _footprints(machine)[0]
     data = machine.zeros(small)
-    store = "cp.async.bulk.global.shared::cta.bulk_group [%rd20], [%base], %r30;"
-    add = "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%rd20], [%base], %r30;"
+    store = _STORE_BULK + "cp.async.bulk.global.shared::cta.bulk_group [%rd20], [%base], %r30;"
+    add = _STORE_BULK + "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%rd20], [%base], %r30;"
     sizes = _sizes(machine, 512, 32 * _KIB)
     texts = {
         name: _store(store, 0, waited) for name, waited in (("store_latency", ""), ("store_read_latency", ".read"))
@@ -472,7 +532,7 @@ def stores(machine: Machine) -> dict[str, object]:
     machine.prepare([*texts.values(), *many.values()])
 
     def launch(nbytes: int, grid: int) -> Launch:
-        return Launch(grid, 32, nbytes + 1024, extra=(1, nbytes, small // nbytes - 1, 0, 0, 0, 0))
+        return Launch(grid, 32, nbytes + 1024, extra=(1, nbytes, small // nbytes - 1, 0, 0, 0, 0, 0, 0))
 
     made: dict[str, object] = {
         f"tma.{name}": {str(size): machine.slope(text, (40, 120), launch(size, 1), data) for size in sizes}
@@ -490,4 +550,40 @@ def stores(machine: Machine) -> dict[str, object]:
     return made
 
 
-BENCHMARKS = (latency, flight, little, shared, pitches, outside, issue, multicast, stores)
+_STORED_ROWS = 64
+_STORE_ROWS = """mad.lo.u32 %r24, %cta, %r33, %i; and.b32 %r24, %r24, %r31; shr.u32 %r23, %r24, 6;
+shl.b32 %r23, %r23, 6; and.b32 %r24, %r24, 63; mul.lo.u32 %r22, %r24, %r34;
+cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%rd31, {%r22, %r23}], [%base];"""
+_STORE_SETUP = f"ld.param.u32 %r33, [each_]; ld.param.u32 %r34, [columns_]; {_MAP}"
+
+
+def rows(machine: Machine) -> dict[str, object]:
+    """Store boxes of 64 rows of 16 to 128 bytes by all SMs: a CTA's follow each other in the rows of a matrix.
+
+    Rows of the matrix begin with a sector of 32 bytes; of those of a box the others do not, where they have parts of
+    sectors. The matrix is in L2, or larger.
+    """
+    made: dict[str, dict[str, Figure]] = {}
+    text = _store(_STORE_ROWS, 3, ".read", _STORE_SETUP, ".param .u32 each_, .param .u32 columns_, " + _MAP_PARAMETER)
+    machine.prepare([text])
+    for name, footprint in (("l2", 16 << 20), ("dram", 1 << 30)):
+        made[name] = {}
+        for width in (48,) if machine.simulated else range(16, 144, 16):
+            boxes = 128 if machine.simulated else 1 << (footprint // (_STORED_ROWS * width)).bit_length() - 1
+            columns, count = 32 * width, boxes // 64 * _STORED_ROWS
+            data, each = machine.zeros(2 * columns * count), max(1, boxes // machine.sms)
+            tensor_map = machine.tensor_map(data, count, columns, (width // 2, _STORED_ROWS), "none")
+            size = _STORED_ROWS * width
+            extra = (1, size, boxes - 1, 0, 0, 0, 0, 0, 0, each, width // 2, tensor_map)
+            launch = Launch(machine.sms, 32, size + 1024, extra=extra)
+            turns = 1 if machine.simulated else 500
+            samples = []
+            for _ in range(machine.repetitions):
+                seconds = [machine.seconds(text, turn, launch, data) for turn in (turns, 3 * turns)]
+                samples.append(2 * turns * size * machine.sms / (seconds[1] - seconds[0]))
+            made[name][str(width)] = figure(samples)
+            del data
+    return {"tma.store_rows": made}
+
+
+BENCHMARKS = (latency, flight, little, shared, pitches, outside, issue, multicast, stores, rows, short)

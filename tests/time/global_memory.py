@@ -209,6 +209,11 @@ def bandwidth(machine: Machine) -> dict[str, object]:
     }
 
 
+def both_ways(machine: Machine) -> dict[str, object]:
+    """Copy within L2: it may answer reads while it takes writes."""
+    return {"l2.copy_bandwidth": _passes(machine, "copy", 1 << 17 if machine.simulated else 8 << 20)}
+
+
 def curve(machine: Machine) -> dict[str, object]:
     """Read footprints of one sweep of all SMs, 4 MiB or so, up to several times L2."""
     sweep = 2 * machine.sms * _BLOCK * 16 * 2
@@ -318,6 +323,41 @@ def _access(name: str, stride_words: int = 1) -> str:
     return timed("\n".join(lines), setup=setup, kept=[f"%r{60 + part}" for part in range(4)], threads=512)
 
 
+_BESIDE = {"lds32": "ld.volatile.shared.u32 %r{d}, [%r92+{o}];", "ldg32": "ld.global.ca.u32 %r{d}, [%rd3+{o}];"}
+
+
+def _beside(name: str, count: int) -> str:
+    """Return a kernel whose warps store a line, and then load so many from shared memory or L1, eight times a turn."""
+    lines = []
+    for index in range(8):
+        lines.append(f"st.global.u32 [%rd5+{128 * index}], %r50;")
+        lines += [_BESIDE[name].format(d=100 + n, o=128 * n) for n in range(count * index, count * (index + 1))]
+    lines += [f"xor.b32 %r51, %r51, %r{100 + n};" for n in range(8 * count)]
+    setup = f"""{loads(60)}
+mul.wide.u32 %rd3, %lane, 4; add.u64 %rd3, %data, %rd3; mul.wide.u32 %rd4, %warp, 16384; add.u64 %rd5, %rd3, %rd4;
+add.u64 %rd5, %rd5, 65536; shl.b32 %r92, %lane, 2; add.u32 %r92, %r92, %base; mov.u32 %r51, 0;
+shl.b32 %r93, %thread, 2; add.u32 %r93, %r93, %base;
+"""
+    setup += " ".join(f"st.shared.u32 [%r93+{at}], %r51;" for at in range(0, 8192, 2048))
+    return timed("\n".join(lines), setup=setup, kept=["%r51"], threads=512)
+
+
+def beside(machine: Machine) -> dict[str, object]:
+    """Store lines by sixteen warps of one SM, and load some from shared memory or L1 beside each: cycles of both."""
+    data, launch = machine.zeros(1 << 20), Launch(block=512, smem=8192)
+    counts = (0, 4) if machine.simulated else (0, 1, 2, 3, 4, 6, 8)
+    machine.prepare(_beside(name, count) for name in _BESIDE for count in counts)
+    return {
+        "global.beside": {
+            name: {
+                str(count): machine.slope(_beside(name, count), (20, 60), launch, data).times(1 / (8 * 16))
+                for count in counts
+            }
+            for name in _BESIDE
+        }
+    }
+
+
 def accesses(machine: Machine) -> dict[str, object]:
     """Load what is in L1, coalesced and strided, and store, by sixteen warps of one SM."""
     data, launch = machine.zeros(1 << 20), Launch(block=512)
@@ -410,9 +450,11 @@ BENCHMARKS = (
     tlb,
     tlb_far,
     bandwidth,
+    both_ways,
     curve,
     together,
     parts,
+    beside,
     accesses,
     atomics,
     copies,

@@ -203,18 +203,31 @@ class Simulated(Machine):
         self.records(ptx, n, launch, data)
         return 1e-3 * n * launch.grid
 
-    def graph_seconds(self, ptx: str, n: int, launch: Launch, count: int) -> float:
+    def graph_seconds(self, ptx: str, n: int, launch: Launch, count: int, cold: bool = False) -> float:
         return self.turns_seconds([(ptx, launch)], n, count)
 
     def turns_seconds(
-        self, kernels: Sequence[tuple[str, Launch]], n: int, count: int, in_graph: bool = True, data: Any = None
+        self,
+        kernels: Sequence[tuple[str, Launch]],
+        n: int,
+        count: int,
+        in_graph: bool = True,
+        data: Any = None,
+        cold: bool = False,
     ) -> float:
         for ptx, launch in kernels:
             self.records(ptx, n, launch, data)
         return 1e-6 * count
 
     def sequence(
-        self, ptx: str, n: int, launch: Launch, count: int, before: str | None = None, data: Any = None
+        self,
+        ptx: str,
+        n: int,
+        launch: Launch,
+        count: int,
+        before: str | None = None,
+        data: Any = None,
+        cold: bool = False,
     ) -> list[Records]:
         if before is not None:
             self.records(before, n, Launch())
@@ -431,9 +444,12 @@ class Gpu(Machine):
         self.call("cuGraphInstantiateWithFlags", ctypes.byref(instance), graph, ctypes.c_ulonglong(0))
         return instance
 
-    def graph_seconds(self, ptx: str, n: int, launch: Launch, count: int) -> float:
-        """Return the time of a graph of so many launches, one after the other: the median of five replays."""
-        return self.turns_seconds([(ptx, launch)], n, count)
+    def graph_seconds(self, ptx: str, n: int, launch: Launch, count: int, cold: bool = False) -> float:
+        """Return the time of a graph of so many launches, one after the other: the median of five replays.
+
+        If `cold`, L2 has lost the launches' parameters before each.
+        """
+        return self.turns_seconds([(ptx, launch)], n, count, cold=cold)
 
     def turns_seconds(
         self,
@@ -442,6 +458,7 @@ class Gpu(Machine):
         count: int,
         in_graph: bool = True,
         data: Buffer | None = None,
+        cold: bool = False,
     ) -> float:
         """Return the time of so many turns of kernels, of a graph or launched in a stream; the median of five.
 
@@ -461,18 +478,35 @@ class Gpu(Machine):
 
             return statistics.median([self._elapsed(launched) for _ in range(6)][1:])
         instance = self._captured(kernels, n, count, 0, data)
-        times = [self._elapsed(lambda: self.call("cuGraphLaunch", instance, self.stream)) for _ in range(6)]
+        times = []
+        for _ in range(6):
+            if cold:
+                self.flush()
+            times.append(self._elapsed(lambda: self.call("cuGraphLaunch", instance, self.stream)))
         self.call("cuGraphExecDestroy", instance)
         return statistics.median(times[1:])
 
     def sequence(
-        self, ptx: str, n: int, launch: Launch, count: int, before: str | None = None, data: Buffer | None = None
+        self,
+        ptx: str,
+        n: int,
+        launch: Launch,
+        count: int,
+        before: str | None = None,
+        data: Buffer | None = None,
+        cold: bool = False,
     ) -> list[Records]:
-        """Return the records of launches that follow each other in a graph, or another kernel each."""
+        """Return the records of launches that follow each other in a graph, or another kernel each.
+
+        If `cold`, L2 has lost the launches' parameters.
+        """
         stride = launch.records_bytes
         kernels = [(ptx, launch)] if before is None else [(before, Launch()), (ptx, launch)]  # the later one's stay
         instance = self._captured(kernels, n, count, stride, data)
         for _ in range(3):
+            if cold:
+                self.call("cuStreamSynchronize", self.stream)
+                self.flush()
             self.call("cuGraphLaunch", instance, self.stream)
         return [self.left(launch, index * stride) for index in range(count)]
 

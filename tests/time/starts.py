@@ -114,16 +114,25 @@ _ACCESSES = ("parameters", "global", "tensor_map")
 
 
 def accesses(machine: Machine) -> dict[str, object]:
-    """Access parameters, L2 and a tensor map for the first and the second time in a launch, on all SMs."""
+    """Access parameters, L2 and a tensor map for the first and the second time in a launch, on all SMs.
+
+    Or for the first time after L2 has lost all parameters: "cold".
+    """
     data = machine.zeros(1 << 20)
     tensor_map = machine.tensor_map(data, 128, 4096, (64, 8), "128")
     launch = Launch(machine.sms, 32, 4096, extra=(tensor_map,))
     machine.prepare([_FIRST, _COMPANY])
-    found = machine.sequence(_FIRST, 0, launch, 2 if machine.simulated else 40, _COMPANY, data)
-    words = np.median(np.stack([each.words[:, 0] for each in found]), axis=(0, 1))
+    words = []
+    for cold in (False, True):
+        found = machine.sequence(_FIRST, 0, launch, 2 if machine.simulated else 40, _COMPANY, data, cold)
+        words.append(np.median(np.stack([each.words[:, 0] for each in found]), axis=(0, 1)))
     return {
         "start.accesses": {
-            name: {"first": float(words[2 * index]), "second": float(words[2 * index + 1])}
+            name: {
+                "first": float(words[0][2 * index]),
+                "second": float(words[0][2 * index + 1]),
+                "cold": float(words[1][2 * index]),
+            }
             for index, name in enumerate(_ACCESSES)
         }
     }
@@ -184,6 +193,45 @@ def overheads(machine: Machine) -> dict[str, object]:
                 samples.append((times[1] - times[0]) / (many - few) * 1e9 - ns)
             made[name]["x".join(map(str, shape))] = figure(samples)
     return {"launch.overhead": made, "launch.gap": _gap(machine, False), "launch.gap_pdl": _gap(machine, True)}
+
+
+def cold(machine: Machine) -> dict[str, object]:
+    """Launch kernels of known length in a graph whose parameters L2 has lost: ns beyond their cycles."""
+    kinds = ("plain", "stores", "programmatic, stores", "programmatic, begins early, stores")
+    machine.prepare(_SPINNING[name][0] for name in kinds)
+    few, many = (2, 4) if machine.simulated else (100, 300)
+    ns = _BODY_CYCLES / clock(machine) * 1e9
+    made: dict[str, Figure] = {}
+    for name in kinds:
+        text, programmatic = _SPINNING[name]
+        launch = Launch(2, 128) if machine.simulated else Launch(132, 384, 100_000, programmatic=programmatic)
+        samples = []
+        for _ in range(1 if machine.simulated else 3):
+            times = [machine.graph_seconds(text, 1, launch, count, cold=True) for count in (few, many)]
+            samples.append((times[1] - times[0]) / (many - few) * 1e9 - ns)
+        made[name] = figure(samples)
+    return {"launch.cold": made}
+
+
+def clustered(machine: Machine) -> dict[str, object]:
+    """Launch kernels of known length in a graph by clusters, of one and of two CTAs an SM: ns beyond their cycles."""
+    kinds = ("plain", "stores", "programmatic, stores", "programmatic, begins early, stores")
+    machine.prepare(_SPINNING[name][0] for name in kinds)
+    few, many = (2, 4) if machine.simulated else (100, 300)
+    ns = _BODY_CYCLES / clock(machine) * 1e9
+    made: dict[str, dict[str, Figure]] = {name: {} for name in kinds}
+    for name, found in made.items():
+        text, programmatic = _SPINNING[name]
+        for size, smem in (
+            [(2, 0)] if machine.simulated else [(n, smem) for n in (1, 2, 4) for smem in (100_000, 200_000)]
+        ):
+            grid = 2 if machine.simulated else 120
+            launch, samples = Launch(grid, 384, smem, cluster=size, programmatic=programmatic), []
+            for _ in range(1 if machine.simulated else 3):
+                times = [machine.graph_seconds(text, 1, launch, count) for count in (few, many)]
+                samples.append((times[1] - times[0]) / (many - few) * 1e9 - ns)
+            found[f"{size}x{smem}"] = figure(samples)
+    return {"launch.clusters": made}
 
 
 def counted(machine: Machine) -> dict[str, object]:
@@ -303,4 +351,4 @@ def copies(machine: Machine) -> dict[str, object]:
     return {"launch.copies": made}
 
 
-BENCHMARKS = (code, accesses, overheads, counted, clusters, reads, copies)
+BENCHMARKS = (code, accesses, overheads, cold, clustered, counted, clusters, reads, copies)

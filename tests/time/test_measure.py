@@ -144,7 +144,7 @@ class Unlaunched(Machine):
         self.records(ptx, n, launch)
         return 1e-6 * self.launches
 
-    def graph_seconds(self, ptx, n, launch, count):
+    def graph_seconds(self, ptx, n, launch, count, cold=False):
         """Return a time that grows from launch to launch."""
         return self.seconds(ptx, n, launch)
 
@@ -154,11 +154,11 @@ class Unlaunched(Machine):
         """Return times that grow from launch to launch."""
         return [self.seconds(ptx, n, launch) for _ in range(count)]
 
-    def turns_seconds(self, kernels, n, count, in_graph=True, data=None):
+    def turns_seconds(self, kernels, n, count, in_graph=True, data=None, cold=False):
         """Return a time that grows from launch to launch."""
         return max(self.seconds(ptx, n, launch) for ptx, launch in kernels)
 
-    def sequence(self, ptx, n, launch, count, before=None, data=None):
+    def sequence(self, ptx, n, launch, count, before=None, data=None, cold=False):
         """Check the last launch's records, which begin behind the others'."""
         launch.check_records((count - 1) * launch.records_bytes)
         return [self.records(ptx, n, launch) for _ in range(count)]
