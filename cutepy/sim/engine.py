@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,14 +17,15 @@ from cutepy.sim.advice import Diagnosis
 from cutepy.sim.errors import MemoryAccessError, SimulationError, TrapError
 from cutepy.sim.machine.activity import Activity
 from cutepy.sim.machine.cluster_queue import ClusterQueue
-from cutepy.sim.machine.events import Fence
+from cutepy.sim.machine.events import CompletionPolicy, Fence
+from cutepy.sim.machine.group import Group
 from cutepy.sim.machine.interleaved_schedule import InterleavedSchedule
 from cutepy.sim.machine.interleaving import Interleaving
 from cutepy.sim.machine.lanes import Array, Residents
-from cutepy.sim.machine.launch import RESERVED_SMEM_BYTES
+from cutepy.sim.machine.launch import RESERVED_SMEM_BYTES, Launch
 from cutepy.sim.machine.limits import Watchdog
 from cutepy.sim.machine.memory import MAX_LOCAL_BYTES, OFFSET_MASK, GlobalMemory, Memory, own_field
-from cutepy.sim.machine.observer import Step
+from cutepy.sim.machine.observer import Observer, Step
 from cutepy.sim.machine.schedule import Schedule
 from cutepy.sim.mechanisms.atomics import Atomics
 from cutepy.sim.mechanisms.bulk_copies import BulkCopies
@@ -47,15 +48,9 @@ from cutepy.sim.mechanisms.wgmma.issue import Wgmma
 from cutepy.sim.mechanisms.wide_atomics import WideAtomics
 from cutepy.sim.mechanisms.wmma import Wmma
 from cutepy.sim.ptx.instruction_set import CLASSES
+from cutepy.sim.ptx.model import Instruction
+from cutepy.sim.translate import Program
 from cutepy.sim.translate.unknown_forms import InstructionNamed
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.events import CompletionPolicy
-    from cutepy.sim.machine.group import Group
-    from cutepy.sim.machine.launch import Launch
-    from cutepy.sim.machine.observer import Observer
-    from cutepy.sim.ptx.model import Instruction
-    from cutepy.sim.translate import Program
 
 
 class _Symbols(dict[str, Array]):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cutepy.sim.inspect.writes import Follower, Write
 from cutepy.sim.machine.events import (
@@ -25,13 +25,11 @@ from cutepy.sim.machine.events import (
     TmaEvent,
     WgmmaEvent,
 )
+from cutepy.sim.machine.lanes import Array, Ctas, Threads
+from cutepy.sim.machine.launch import Launch
 from cutepy.sim.machine.observer import Observer
 from cutepy.sim.machine.wait_sources import WaitBegins
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.lanes import Array, Ctas, Threads
-    from cutepy.sim.machine.launch import Launch
-    from cutepy.sim.ptx.model import Instruction
+from cutepy.sim.ptx.model import Instruction
 
 KEPT_EVENTS = 1 << 20
 """Events after which those of earlier launches are given up; a launch keeps its own, however many they are."""

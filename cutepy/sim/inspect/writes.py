@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cutepy.sim.machine.events import Access
 from cutepy.sim.machine.lanes import Array
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.events import Access
-    from cutepy.sim.machine.launch import Launch
+from cutepy.sim.machine.launch import Launch
 
 FOLLOWED_CTAS = 16
 """CTAs of a launch whose shared memory is followed: the first, whole clusters."""

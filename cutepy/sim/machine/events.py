@@ -10,13 +10,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from cutepy.layouts.sm90 import Im2colTensorMap, TensorMap
+from cutepy.sim.machine.address_patterns import InOwnCta, LocatedPattern
 from cutepy.sim.machine.lanes import Array, Ctas, Residents, Threads
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.address_patterns import InOwnCta, LocatedPattern
-    from cutepy.sim.machine.launch import Launch
-    from cutepy.sim.ptx.model import Instruction
-    from cutepy.sim.translate.wgmma_shapes import Shape, SharedTile
+from cutepy.sim.machine.launch import Launch
+from cutepy.sim.ptx.model import Instruction
+from cutepy.sim.translate.wgmma_shapes import Shape, SharedTile
 
 Space = Literal["shared", "global", "local"]
 Proxy = Literal["generic", "async", "tensormap"]

@@ -12,24 +12,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from cutepy.sim.arithmetic import floats, minifloat
 from cutepy.sim.errors import MemoryAccessError
+from cutepy.sim.machine.activity import Activity
 from cutepy.sim.machine.events import Space
+from cutepy.sim.machine.group import Group
 from cutepy.sim.machine.lanes import Array
+from cutepy.sim.machine.memory import Memory
 from cutepy.sim.mechanisms.async_stores import issue
 from cutepy.sim.mechanisms.collisions import one_after_another
+from cutepy.sim.mechanisms.mbarriers import Mbarriers
 from cutepy.sim.mechanisms.wide_atomics import bytes_by_lane
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.activity import Activity
-    from cutepy.sim.machine.group import Group
-    from cutepy.sim.machine.memory import Memory
-    from cutepy.sim.mechanisms.mbarriers import Mbarriers
-    from cutepy.sim.ptx.model import Instruction
+from cutepy.sim.ptx.model import Instruction
 
 _HALVES = ("f16", "bf16", "f16x2", "bf16x2")
 _INTEGER: dict[str, Callable[..., Any]] = {

@@ -7,27 +7,21 @@ PTX ISA, "Cluster of Cooperative Thread Arrays", "mapa", "getctarank", "barrier.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from cutepy.sim.advice import Diagnosis
 from cutepy.sim.errors import BarrierError, Place
+from cutepy.sim.machine.activity import Activity
 from cutepy.sim.machine.events import ClusterArrive, ClusterBarrier, ClusterWait
-from cutepy.sim.machine.lanes import Array
+from cutepy.sim.machine.group import Group
+from cutepy.sim.machine.lanes import Array, Residents
+from cutepy.sim.machine.memory import Memory
 from cutepy.sim.machine.schedule import Mechanism
+from cutepy.sim.machine.thread_history import ExecutedInstruction
 from cutepy.sim.machine.wait_sources import AwaitedObject
 from cutepy.sim.mechanisms.async_stores import issue
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.activity import Activity
-    from cutepy.sim.machine.group import Group
-    from cutepy.sim.machine.lanes import Residents
-    from cutepy.sim.machine.memory import Memory
-    from cutepy.sim.machine.thread_history import ExecutedInstruction
-    from cutepy.sim.mechanisms.mbarriers import Mbarriers
-    from cutepy.sim.ptx.model import Instruction
-
+from cutepy.sim.mechanisms.mbarriers import Mbarriers
+from cutepy.sim.ptx.model import Instruction
 
 _BARRIER = Place("the barrier of the cluster")
 

@@ -9,8 +9,6 @@ the upper row.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from cutepy.sim.arithmetic import floats, minifloat
@@ -28,11 +26,9 @@ from cutepy.sim.arithmetic.fragments import (
 from cutepy.sim.arithmetic.sparsity import expanded, meets_only_kept, places
 from cutepy.sim.errors import SimulationError
 from cutepy.sim.machine.deadlock import PartOfAUnit
+from cutepy.sim.machine.group import Group
 from cutepy.sim.machine.lanes import WARP, Array
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.group import Group
-    from cutepy.sim.ptx.model import Instruction
+from cutepy.sim.ptx.model import Instruction
 
 Registers = tuple[Array, ...]
 Scales = tuple[Array, Array, Array]

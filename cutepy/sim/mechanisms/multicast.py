@@ -7,14 +7,10 @@ PTX ISA, "cp.async.bulk": each bit of ctaMask is the %cluster_ctarank of a desti
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from cutepy.sim.advice import Diagnosis
 from cutepy.sim.errors import MemoryAccessError
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.group import Group
-    from cutepy.sim.ptx.model import Instruction
+from cutepy.sim.machine.group import Group
+from cutepy.sim.ptx.model import Instruction
 
 
 def reached(g: Group, i: Instruction, own: int, mask: int) -> list[int]:

@@ -11,13 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cutepy.sim.advice import Diagnosis
 from cutepy.sim.errors import BarrierError, Place, WaitNearMiss
-from cutepy.sim.machine.activity import PickedLanes
+from cutepy.sim.machine.activity import Activity, PickedLanes
 from cutepy.sim.machine.alignment import check_uniform
 from cutepy.sim.machine.events import (
     NamedBarrier,
@@ -27,18 +26,13 @@ from cutepy.sim.machine.events import (
     NamedBarrierPartialArrive,
     NamedBarrierSync,
 )
-from cutepy.sim.machine.lanes import WARP, Array, Ctas, Threads, listed, values_in
+from cutepy.sim.machine.group import Group
+from cutepy.sim.machine.lanes import WARP, Array, Ctas, Residents, Threads, listed, values_in
 from cutepy.sim.machine.schedule import Mechanism
 from cutepy.sim.machine.thread_history import ExecutedInstruction
 from cutepy.sim.machine.wait_sources import AwaitedObject
 from cutepy.sim.mechanisms.partial_arrivals import PartialArrivals
-from cutepy.sim.ptx.model import Immediate
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.activity import Activity
-    from cutepy.sim.machine.group import Group
-    from cutepy.sim.machine.lanes import Residents
-    from cutepy.sim.ptx.model import Instruction
+from cutepy.sim.ptx.model import Immediate, Instruction
 
 BARRIERS = 16
 

@@ -11,16 +11,13 @@ PTX ISA, "bar, barrier": a thread waits for all non-exited threads from its warp
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cutepy.sim.machine.group import Group
 from cutepy.sim.machine.lanes import WARP, Array, Ctas, Threads
 from cutepy.sim.machine.thread_history import ExecutedInstruction
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.group import Group
-    from cutepy.sim.ptx.model import Instruction
+from cutepy.sim.ptx.model import Instruction
 
 _Warp = tuple[int, int, int]
 """A slot, the number of a barrier, and a warp."""

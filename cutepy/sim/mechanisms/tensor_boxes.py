@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,15 +16,12 @@ from cutepy.layouts.sm90 import TensorMap
 from cutepy.layouts.sm90.arch import UNIT_BYTES
 from cutepy.layouts.sm100.narrow_map import NARROW_TYPES, NarrowTensorMap
 from cutepy.sim.errors import MemoryAccessError
-from cutepy.sim.machine.activity import Kind
+from cutepy.sim.machine.activity import Activity, Kind
+from cutepy.sim.machine.group import Group
 from cutepy.sim.machine.lanes import Array
+from cutepy.sim.machine.memory import Memory
 from cutepy.sim.mechanisms.tensor_elements import ADDRESSES, UNIT_KIND, Coordinates, combined, filled, taken
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.activity import Activity
-    from cutepy.sim.machine.group import Group
-    from cutepy.sim.machine.memory import Memory
-    from cutepy.sim.ptx.model import Instruction
+from cutepy.sim.ptx.model import Instruction
 
 Piece = tuple[tuple[slice, ...], Array]
 """Positions in a box, the contiguous mode last, and the elements of global memory there."""

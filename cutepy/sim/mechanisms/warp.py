@@ -7,22 +7,16 @@ PTX ISA, "shfl.sync", "vote.sync", "match.sync", "redux.sync", "activemask", "el
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from cutepy.sim.advice import Diagnosis
 from cutepy.sim.arithmetic import floats
 from cutepy.sim.errors import Place, SimulationError
-from cutepy.sim.machine.activity import PickedLanes
+from cutepy.sim.machine.activity import Activity, PickedLanes
 from cutepy.sim.machine.events import WarpSync
+from cutepy.sim.machine.group import Group
 from cutepy.sim.machine.lanes import WARP, Array, Threads, mask_of
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.activity import Activity
-    from cutepy.sim.machine.group import Group
-    from cutepy.sim.ptx.model import Instruction
-
+from cutepy.sim.ptx.model import Instruction
 
 _ALL = 0xFFFFFFFF
 

@@ -8,18 +8,15 @@ PTX ISA, "Parallel Synchronization and Communication Instructions: atom", .b128.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cutepy.sim.errors import MemoryAccessError
+from cutepy.sim.machine.activity import Activity
+from cutepy.sim.machine.group import Group
 from cutepy.sim.machine.lanes import Array
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.activity import Activity
-    from cutepy.sim.machine.group import Group
-    from cutepy.sim.machine.memory import Memory
-    from cutepy.sim.ptx.model import Instruction
+from cutepy.sim.machine.memory import Memory
+from cutepy.sim.ptx.model import Instruction
 
 _BYTES = 16
 

@@ -11,21 +11,19 @@ PTX ISA, "Warp-level Matrix Load Instruction: wmma.load", "Warp-level Matrix Sto
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from cutepy.sim.arithmetic.fragments import BITS, Fragment, elements, packed
+from cutepy.sim.machine.activity import Activity
 from cutepy.sim.machine.alignment import check_uniform
 from cutepy.sim.machine.deadlock import PartOfAUnit
+from cutepy.sim.machine.group import Group
 from cutepy.sim.machine.lanes import WARP, Array
+from cutepy.sim.machine.memory import Memory
 from cutepy.sim.mechanisms.mma import registers_of, words_of
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.activity import Activity
-    from cutepy.sim.machine.group import Group
-    from cutepy.sim.machine.memory import Memory
-    from cutepy.sim.ptx.model import Instruction
+from cutepy.sim.ptx.model import Instruction
 
 
 class Wmma:

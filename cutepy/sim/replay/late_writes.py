@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from cutepy.sim.machine.policies import HoldBack
 from cutepy.sim.replay.outcomes import Request
 from cutepy.sim.replay.schedule_exploration import played
 from cutepy.sim.replay.sites import site_of
-
-if TYPE_CHECKING:
-    from cutepy.sim.replay.snapshots import Snapshot
-    from cutepy.sim.sanitize.hazards import Hazard
+from cutepy.sim.replay.snapshots import Snapshot
+from cutepy.sim.sanitize.hazards import Hazard
 
 _MOST = 4
 """Reads that are looked into."""

@@ -5,18 +5,16 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from cutepy.sim.machine.events import CompletionPolicy
+from cutepy.sim.machine.lanes import Array
+from cutepy.sim.machine.memory import GlobalMemory
+from cutepy.sim.machine.shared_memory import MemoryContents
 from cutepy.sim.parallel.footprint import Ranges, take
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.events import CompletionPolicy
-    from cutepy.sim.machine.lanes import Array
-    from cutepy.sim.machine.memory import GlobalMemory
-    from cutepy.sim.machine.shared_memory import MemoryContents
-    from cutepy.sim.sanitize.hazards import Hazard
+from cutepy.sim.sanitize.hazards import Hazard
 
 
 @dataclass(frozen=True)

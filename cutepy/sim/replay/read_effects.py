@@ -8,18 +8,15 @@ last, say, that are computed and not stored.
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cutepy.sim.machine.events import CompletionPolicy
 from cutepy.sim.machine.shared_memory import MemoryContents, Words
 from cutepy.sim.replay.launch_player import name_of
 from cutepy.sim.replay.outcomes import Outcome, Request
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.events import CompletionPolicy
-    from cutepy.sim.replay.snapshots import Snapshot
-    from cutepy.sim.sanitize.hazards import Hazard
+from cutepy.sim.replay.snapshots import Snapshot
+from cutepy.sim.sanitize.hazards import Hazard
 
 _CONTENTS = (0x00, 0xFF, 0x5A, 0xDA, Words(1), Words(1, is_complement=True), Words())
 """Shared memory where a CTA begins: zeros, NaN, large numbers and very negative ones, as integers too, throughout; and

@@ -6,17 +6,14 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from cutepy.sim.options import checked_script
+from cutepy.sim.replay.schedule_exploration import Exploration
 from cutepy.sim.replay.witnesses import Witness
+from cutepy.sim.sanitize.certificate.certificates import Certificate
+from cutepy.sim.sanitize.hazards import Hazard, WitnessSummary
 from cutepy.sim.sanitize.reports import html, sarif, structured, text
 from cutepy.sim.sanitize.reports.collection import Hazards
-
-if TYPE_CHECKING:
-    from cutepy.sim.replay.schedule_exploration import Exploration
-    from cutepy.sim.sanitize.certificate.certificates import Certificate
-    from cutepy.sim.sanitize.hazards import Hazard, WitnessSummary
 
 
 @dataclass(frozen=True)

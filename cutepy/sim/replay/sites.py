@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from cutepy.sim.machine.policies import Site
-
-if TYPE_CHECKING:
-    from cutepy.sim.sanitize.hazards import Side
+from cutepy.sim.sanitize.hazards import Side
 
 
 def site_of(side: Side) -> Site:

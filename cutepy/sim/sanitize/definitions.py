@@ -10,15 +10,21 @@ PTX ISA, "mma": D = A * B + C, whatever C holds; "wgmma.mma_async": scale-d.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
-from cutepy.sim.ptx.model import Address, FrameSlot, Immediate, Instruction, Register, Vector, registers_in
+from cutepy.sim.ptx.model import (
+    Address,
+    FrameSlot,
+    Function,
+    Immediate,
+    Instruction,
+    Operand,
+    Register,
+    Vector,
+    registers_in,
+)
 from cutepy.sim.translate.effects import is_wgmma, written
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from cutepy.sim.ptx.model import Function, Operand
 
 
 class _Effect(NamedTuple):

@@ -8,13 +8,9 @@ kernels do without: ptxas waits for the registers of a load where they are read.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from cutepy.sim.ptx.model import Function, Instruction
 from cutepy.sim.sanitize.order.uses import once, uses_of, whole_flow
 from cutepy.sim.translate.effects import read, written
-
-if TYPE_CHECKING:
-    from cutepy.sim.ptx.model import Function, Instruction
 
 
 def waits_for_loads(i: Instruction) -> bool:

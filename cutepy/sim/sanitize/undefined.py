@@ -24,13 +24,27 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Collection, Iterable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 
 from cutepy.sim.advice import Diagnosis
-from cutepy.sim.machine.lanes import Threads
-from cutepy.sim.ptx.model import Address, Immediate, Instruction, Register, Symbol, Vector, registers_in, type_bits
+from cutepy.sim.machine.events import Access, AsyncOperation, LocalCopy, TensorMemoryAccess
+from cutepy.sim.machine.lanes import Array, Residents, Threads
+from cutepy.sim.machine.observer import Step
+from cutepy.sim.ptx.model import (
+    Address,
+    Function,
+    Immediate,
+    Instruction,
+    Operand,
+    Register,
+    Symbol,
+    Vector,
+    registers_in,
+    type_bits,
+)
 from cutepy.sim.sanitize.definitions import defining_instructions, given_registers, scale_d
 from cutepy.sim.sanitize.memory.discarded_loads import stores_of
 from cutepy.sim.sanitize.order.uses import once, uses_of, whole_flow
@@ -40,14 +54,6 @@ from cutepy.sim.sanitize.unwritten_accumulators import NOT_BEGUN, begun_by_mmas
 from cutepy.sim.translate.control_flow import EXIT
 from cutepy.sim.translate.effects import accumulators, has_destination, is_wgmma, read, results, written
 from cutepy.sim.translate.state_spaces import may_be_same, state_spaces
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
-
-    from cutepy.sim.machine.events import Access, AsyncOperation, LocalCopy, TensorMemoryAccess
-    from cutepy.sim.machine.lanes import Array, Residents
-    from cutepy.sim.machine.observer import Step
-    from cutepy.sim.ptx.model import Function, Operand
 
 _KEPT_IN = frozenset("shared local frame generic".split())
 """State spaces of memory that keeps which bits have no value."""

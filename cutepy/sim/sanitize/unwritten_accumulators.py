@@ -11,15 +11,11 @@ PTX ISA, "wgmma.mma_async": scale-d.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from cutepy.sim.advice import Diagnosis
+from cutepy.sim.ptx.model import Function
 from cutepy.sim.sanitize.definitions import defining_instructions
 from cutepy.sim.sanitize.order.uses import once
 from cutepy.sim.translate.effects import accumulators, is_wgmma
-
-if TYPE_CHECKING:
-    from cutepy.sim.ptx.model import Function
 
 NOT_BEGUN = Diagnosis("sums-not-begun")
 

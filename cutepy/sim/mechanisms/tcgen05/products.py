@@ -10,7 +10,7 @@ PTX ISA, "tcgen05.mma", "Instruction Descriptor", "Data Path Layout Organization
 from __future__ import annotations
 
 from functools import cache, partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,6 +19,8 @@ from cutepy.layouts.sm100 import InstrDescriptor, mma_kind, tmem_accumulator
 from cutepy.layouts.sm100.arch import TMEM_LANES
 from cutepy.sim.arithmetic.sparsity import expanded, meets_only_kept
 from cutepy.sim.errors import DescriptorError, UnknownInstructionError
+from cutepy.sim.machine.activity import Activity
+from cutepy.sim.machine.group import Group
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.mechanisms.tcgen05.operands import (
     SharedTiles,
@@ -28,14 +30,9 @@ from cutepy.sim.mechanisms.tcgen05.operands import (
     scale_places,
 )
 from cutepy.sim.mechanisms.tcgen05.sparse_operands import check_sparse, kept, metadata_places
-from cutepy.sim.mechanisms.tcgen05.tensor_memory import pair_of
+from cutepy.sim.mechanisms.tcgen05.tensor_memory import TensorMemory, pair_of
 from cutepy.sim.mechanisms.tcgen05.zero_columns import used_columns
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.activity import Activity
-    from cutepy.sim.machine.group import Group
-    from cutepy.sim.mechanisms.tcgen05.tensor_memory import TensorMemory
-    from cutepy.sim.ptx.model import Instruction
+from cutepy.sim.ptx.model import Instruction
 
 _SCALE_VECTORS = {"mxf8f6f4": 32, "mxf4": 32}
 """Elements that share a scale factor where the opcode does not say it."""

@@ -11,19 +11,15 @@ PTX ISA, "Zero-Column Mask Descriptor". CuTe ``arch/mma_sm100_desc.hpp``, ``Mask
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from cutepy.layouts.bit_field import Field, stray_bits
+from cutepy.layouts.sm100 import InstrDescriptor
 from cutepy.layouts.sm100.arch import TMEM_LANES
 from cutepy.sim.errors import DescriptorError, UnknownInstructionError
+from cutepy.sim.machine.group import Group
 from cutepy.sim.machine.lanes import Array
-
-if TYPE_CHECKING:
-    from cutepy.layouts.sm100 import InstrDescriptor
-    from cutepy.sim.machine.group import Group
-    from cutepy.sim.ptx.model import Instruction
+from cutepy.sim.ptx.model import Instruction
 
 _STARTS, _BEGINS_WITH_ZEROS = Field(0, 8), Field(32, 1)
 """The first of four each."""

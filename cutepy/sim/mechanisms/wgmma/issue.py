@@ -6,25 +6,21 @@ They are computed when their group completes. Accumulators stay a matrix until s
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING
 
 from cutepy.sim.errors import DescriptorError
+from cutepy.sim.machine.activity import Activity
 from cutepy.sim.machine.alignment import check_uniform
 from cutepy.sim.machine.deadlock import PartOfAUnit
 from cutepy.sim.machine.events import AsyncOperation, Fence, GroupCommit, GroupWait, WgmmaEvent
-from cutepy.sim.machine.group import AccumulatorTile, IssuedMma
+from cutepy.sim.machine.group import AccumulatorTile, Group, IssuedMma
 from cutepy.sim.machine.lanes import WARPGROUP, Array
+from cutepy.sim.machine.memory import Memory
 from cutepy.sim.machine.schedule import Mechanism, left_by
 from cutepy.sim.mechanisms.wgmma.products import Products
 from cutepy.sim.mechanisms.wgmma.registers import fragments, kept_places, read_accumulators, write_accumulators
+from cutepy.sim.ptx.model import Instruction
+from cutepy.sim.translate import Program
 from cutepy.sim.translate.wgmma_shapes import Shape, parse_shape
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.activity import Activity
-    from cutepy.sim.machine.group import Group
-    from cutepy.sim.machine.memory import Memory
-    from cutepy.sim.ptx.model import Instruction
-    from cutepy.sim.translate import Program
 
 
 class Wgmma(Mechanism):

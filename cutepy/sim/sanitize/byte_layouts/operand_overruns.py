@@ -22,16 +22,12 @@ PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions: Shared Memory Matrix
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from cutepy.layouts.sm90.arch import CORE_MATRIX_ROWS
 from cutepy.sim.advice import Diagnosis
+from cutepy.sim.machine.lanes import Array
 from cutepy.sim.sanitize.byte_layouts.layouts import AccessLayout
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.lanes import Array
 
 
 def may_stray(mine: Array, other: Array, through: AccessLayout) -> bool:

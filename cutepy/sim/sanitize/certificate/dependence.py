@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from cutepy.sim.ptx.model import Instruction
 from cutepy.sim.sanitize.order.uses import Uses
+from cutepy.sim.translate.control_flow import ControlFlow
 from cutepy.sim.translate.effects import written
-
-if TYPE_CHECKING:
-    from cutepy.sim.ptx.model import Instruction
-    from cutepy.sim.translate.control_flow import ControlFlow
 
 
 class Dependence:

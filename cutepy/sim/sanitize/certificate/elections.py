@@ -33,12 +33,16 @@ import math
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from cutepy.sim.machine.events import (
     BLOCKED,
+    Access,
+    AsyncOperation,
+    Barrier,
+    BarrierEvent,
     ClusterArrive,
     ClusterWait,
     Fence,
@@ -55,22 +59,17 @@ from cutepy.sim.machine.events import (
     WarpSync,
     part_of,
 )
-from cutepy.sim.machine.lanes import WARP, Array
+from cutepy.sim.machine.lanes import WARP, Array, Residents, Threads
 from cutepy.sim.ptx.linking import LANDING
 from cutepy.sim.ptx.memory_order import strength
-from cutepy.sim.ptx.model import Address, FrameSlot, Immediate, Register, Special, Vector, registers_in
+from cutepy.sim.ptx.model import Address, FrameSlot, Immediate, Instruction, Register, Special, Vector, registers_in
 from cutepy.sim.ptx.source_lines import line_of
 from cutepy.sim.sanitize.certificate.dependence import Dependence
+from cutepy.sim.sanitize.order.clocks import Clocks
+from cutepy.sim.sanitize.order.lane_pairs import LanePairs
+from cutepy.sim.translate.control_flow import ControlFlow
 from cutepy.sim.translate.effects import written
 from cutepy.sim.translate.state_spaces import state_spaces
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.events import Access, AsyncOperation, Barrier, BarrierEvent
-    from cutepy.sim.machine.lanes import Residents, Threads
-    from cutepy.sim.ptx.model import Instruction
-    from cutepy.sim.sanitize.order.clocks import Clocks
-    from cutepy.sim.sanitize.order.lane_pairs import LanePairs
-    from cutepy.sim.translate.control_flow import ControlFlow
 
 _ORDER = (
     "elect.sync elects the first lane of its mask: with another one nothing orders `{}` ({}) and `{}` ({}), of which "

@@ -12,20 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cutepy.layouts.sm90.arch import UNIT_BYTES
+from cutepy.sim.machine.address_patterns import AddressPattern
+from cutepy.sim.machine.events import Access
 from cutepy.sim.machine.lanes import WARP, Array
+from cutepy.sim.machine.memory import GlobalMemory
 from cutepy.sim.ptx.memory_order import GPU, WEAK
 from cutepy.sim.sanitize.memory.global_access_record import CONFLICTS, GlobalAccessRecord, GlobalConflict, Pattern
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.address_patterns import AddressPattern
-    from cutepy.sim.machine.events import Access
-    from cutepy.sim.machine.memory import GlobalMemory
-
 
 EXTENT_BYTES = 1 << 26
 """Boundaries of extents: multiples of this number of bytes, in allocations that are larger than that."""

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from cutepy.layouts.sm90.arch import UNIT_BYTES
 from cutepy.sim.advice import Diagnosis
+from cutepy.sim.machine.events import WgmmaEvent
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.mechanisms.wgmma.operands import tile_units
 from cutepy.sim.sanitize.byte_layouts.layouts import AccessLayout, Span, of_descriptor
 from cutepy.sim.sanitize.byte_layouts.operand_overruns import leaves_out, may_stray, told, told_of_rows
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.events import WgmmaEvent
-    from cutepy.sim.sanitize.memory.access_record import AccessRecord
-    from cutepy.sim.translate.wgmma_shapes import SharedTile
-
+from cutepy.sim.sanitize.memory.access_record import AccessRecord
+from cutepy.sim.translate.wgmma_shapes import SharedTile
 
 _ROWS_OF_A_WARP = 16
 """PTX ISA, "Register Fragments for wgmma.mma_async.m64nNk16": warp w of a group has rows 16 w to 16 w + 15 of D."""
@@ -119,7 +116,7 @@ def _may_stray(flat: Array, spans: tuple[Span, ...], n: int) -> bool:
     )
 
 
-Writers = Callable[[int, Array], Iterable["AccessRecord"]]
+Writers = Callable[[int, Array], Iterable[AccessRecord]]
 """A slot and granules -> the touches that wrote these last."""
 
 

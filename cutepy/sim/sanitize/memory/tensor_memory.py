@@ -22,18 +22,16 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
 from cutepy.layouts.sm100.arch import TMEM_COLUMNS, TMEM_LANES
+from cutepy.sim.machine.events import AsyncOperation, TensorMemoryAccess, TensorMemoryAllocation
 from cutepy.sim.machine.lanes import WARP, Array
+from cutepy.sim.ptx.model import Instruction
 from cutepy.sim.sanitize.order.clocks import DONE, SEEN
 from cutepy.sim.sanitize.order.wave import TENSOR, IssuedOperation, Wave
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.events import AsyncOperation, TensorMemoryAccess, TensorMemoryAllocation
-    from cutepy.sim.ptx.model import Instruction
 
 _GRANULES = TMEM_LANES // 16 * TMEM_COLUMNS
 _EVERY_LANE = np.uint16(0xFFFF)

@@ -21,22 +21,17 @@ certified, but a thread that has seen it succeed goes on knowing it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from cutepy.sim.ptx.memory_order import WEAK, strength
 from cutepy.sim.ptx.model import Instruction, Register, Special, registers_in
 from cutepy.sim.sanitize.order.constant_folding import sources_of, value_of
-from cutepy.sim.translate.control_flow import EXIT
+from cutepy.sim.sanitize.order.uses import Uses
+from cutepy.sim.translate.control_flow import EXIT, Block, ControlFlow
 from cutepy.sim.translate.effects import read, written
 from cutepy.sim.translate.state_spaces import may_be_same, state_spaces
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from cutepy.sim.sanitize.order.uses import Uses
-    from cutepy.sim.translate.control_flow import Block, ControlFlow
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from cutepy.sim.sanitize.reports.text import Line
+from cutepy.sim.sanitize.reports.text import Line
 
 _CSS = {
     "bold red": "color:#c62828;font-weight:bold",

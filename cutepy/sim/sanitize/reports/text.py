@@ -7,13 +7,10 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
+from cutepy.sim.sanitize.hazards import Hazard, NearMiss, Side
+from cutepy.sim.sanitize.reports.allowances import Allowance
 from cutepy.sim.sanitize.reports.excerpts import excerpt, excerpt_of
-
-if TYPE_CHECKING:
-    from cutepy.sim.sanitize.hazards import Hazard, NearMiss, Side
-    from cutepy.sim.sanitize.reports.allowances import Allowance
 
 Line = list[tuple[str, str]]
 """Pieces of text, each with its style."""
