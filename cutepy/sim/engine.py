@@ -206,8 +206,7 @@ class Engine:
         block = self.launch.parameter_block
         assert block is not None
         base = np.uint64(block.ctypes.data)
-        full: Array = base + ((address.astype(np.uint64) - base) & np.uint64(0xFFFFFFFF))
-        return full
+        return base + ((address.astype(np.uint64) - base) & np.uint64(0xFFFFFFFF))
 
     def address_of(self, g: Group, name: str) -> Array:
         """Return the address of a variable, with the rank of the CTA if it is in shared memory."""

@@ -260,8 +260,7 @@ def _relabelled(tensor: torch.Tensor, device_type: int) -> torch.Tensor:
     address = _get_pointer(capsule, b"dltensor")
     ctypes.c_int32.from_address(address + 8).value = device_type
     ctypes.c_int32.from_address(address + 12).value = 0
-    result: torch.Tensor = torch._C._from_dlpack(capsule)
-    return result
+    return torch._C._from_dlpack(capsule)
 
 
 def _strided(tensor: torch.Tensor, size: Sequence[int], stride: Sequence[int]) -> torch.Tensor:

@@ -128,8 +128,7 @@ def in_whole_units(here: Array, wanted: Array, unit: int) -> Array:
     missing = np.zeros((len(here), -(-count // unit) * unit), bool)
     missing[:, :count] = wanted & ~here
     lacks = missing.reshape(len(here), -1, unit).any(axis=2)
-    chosen: Array = here & ~lacks.repeat(unit, axis=1)[:, :count]
-    return chosen
+    return here & ~lacks.repeat(unit, axis=1)[:, :count]
 
 
 def regroup(

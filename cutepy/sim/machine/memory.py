@@ -62,8 +62,7 @@ def ranks_in(ctas: Ctas, field: Array) -> Array:
     if ctas.residents.ranked:
         return field
     own = ctas.special["cluster_ctarank"]
-    ranks: Array = np.where(field > 0, field - 1, own.astype(np.int64))
-    return ranks
+    return np.where(field > 0, field - 1, own.astype(np.int64))
 
 
 class PlainLoad(NamedTuple):
@@ -302,8 +301,7 @@ class Memory:
         """Return the rank of the CTA that a shared address is in."""
         offset = address.astype(np.uint64) & np.uint64(SHARED_WINDOW - 1)
         rank = ranks_in(g.ctas, (offset >> np.uint64(RANK_SHIFT)).astype(np.int64))
-        found: Array = np.broadcast_to(rank, np.broadcast_shapes(rank.shape, (g.ctas.count, 1))).astype(np.uint32)
-        return found
+        return np.broadcast_to(rank, np.broadcast_shapes(rank.shape, (g.ctas.count, 1))).astype(np.uint32)
 
     def locate(self, g: Group, i: Instruction, address: Array, size: int, alignment: int) -> Array:
         """Return the positions of shared addresses in `shared`, checked."""

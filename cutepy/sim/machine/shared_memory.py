@@ -198,8 +198,7 @@ class Words:
         """Return so many bytes."""
         count = -(-size // 4)
         words = _alternating(count) if self.seed is None else np.resize(_mixed(min(count, _PERIOD), self.seed), count)
-        found: Array = (~words if self.is_complement else words).view(np.uint8)[:size]
-        return found
+        return (~words if self.is_complement else words).view(np.uint8)[:size]
 
 
 MemoryContents = int | Words | Array

@@ -118,8 +118,7 @@ class Barriers(Mechanism):
         at = g.ctas.slots[:, None], identity, g.threads.ids // WARP
         if operation == "popc":
             return self._counted[at].astype(np.uint32)
-        result: Array = self._unanimous[at] if operation == "and" else self._counted[at] > 0
-        return result
+        return self._unanimous[at] if operation == "and" else self._counted[at] > 0
 
     def _tell(
         self,

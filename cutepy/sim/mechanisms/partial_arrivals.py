@@ -108,5 +108,4 @@ class PartialArrivals:
             return token
         assert self._counted is not None
         at = slots, identity, threads.ids // WARP
-        found: Array = np.where((token < 0) & (self._times[at] != -1 - token), self._counted[at], token)
-        return found
+        return np.where((token < 0) & (self._times[at] != -1 - token), self._counted[at], token)

@@ -77,8 +77,7 @@ class Printing:
             kind = "d" if kind == "u" else kind
         else:
             number = int(value)
-        text: str = f"%{piece['flags']}{piece['width']}{piece['precision']}{kind}" % number
-        return text
+        return f"%{piece['flags']}{piece['width']}{piece['precision']}{kind}" % number
 
     def _string(self, g: Group, i: Instruction, address: int) -> str:
         region = self._memory.known.find(address, address + 1)

@@ -143,10 +143,7 @@ class Warp:
     def _members(self, g: Group, mask: Array) -> Array:
         """Return the participants, by (CTA, warp, mask, lane): of one mask, or of each lane's own, as in tiles."""
         masks = mask[:, :, None, None] if mask.shape[1] == 1 else g.threads.by_warp(mask, 0)[..., None]
-        here: Array = (masks >> np.arange(WARP, dtype=np.uint32) & np.uint32(1)).astype(bool) & g.threads.present[
-            :, None
-        ]
-        return here
+        return (masks >> np.arange(WARP, dtype=np.uint32) & np.uint32(1)).astype(bool) & g.threads.present[:, None]
 
     def vote_all(self, g: Group, i: Instruction, a: Array, mask: Array) -> Array:
         """Return whether a predicate holds in all lanes of each one's mask."""

@@ -621,8 +621,7 @@ def _calls_once(function: Function) -> bool:
 
 
 def _origin(register: int, threads: Array) -> Array:
-    origin: Array = register + 1 << _THREAD_BITS | threads.astype(np.int64)
-    return origin
+    return register + 1 << _THREAD_BITS | threads.astype(np.int64)
 
 
 def _items(operand: Operand) -> tuple[Operand, ...]:

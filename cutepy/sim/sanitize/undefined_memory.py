@@ -240,8 +240,7 @@ class UndefinedMemory:
 
 
 def _places(access: Access) -> Array:
-    places: Array = np.asarray(access.addresses).astype(np.int64)[..., None] + np.arange(access.size_bytes)
-    return places
+    return np.asarray(access.addresses).astype(np.int64)[..., None] + np.arange(access.size_bytes)
 
 
 def _in_bytes(lacks: Array, size: int) -> Array:

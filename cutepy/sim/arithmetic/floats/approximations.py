@@ -59,14 +59,12 @@ def high_word(a: Array) -> Array:
     The instructions read and write these bits alone; the NaN that they write is as measured on an H200.
     """
     kept = np.ascontiguousarray(flush(a)).view(np.uint64) & np.uint64(0xFFFFFFFF00000000)
-    result: Array = np.where(np.isnan(a), np.uint64(0x7FFFFFFF00000000), kept).view(np.float64)
-    return result
+    return np.where(np.isnan(a), np.uint64(0x7FFFFFFF00000000), kept).view(np.float64)
 
 
 def upper_part(a: Array) -> Array:
     """Return the values of the upper 32 bits of float64; subnormals are flushed."""
-    kept: Array = (np.ascontiguousarray(flush(a)).view(np.uint64) & np.uint64(0xFFFFFFFF00000000)).view(np.float64)
-    return kept
+    return (np.ascontiguousarray(flush(a)).view(np.uint64) & np.uint64(0xFFFFFFFF00000000)).view(np.float64)
 
 
 def tanh(a: Array) -> Array:
@@ -86,5 +84,4 @@ def cosine(a: Array) -> Array:
 
 def _angle(a: Array) -> Array:
     turns = wide(round_to(wide(a) * _TURNS, np.float32, "rz"))
-    result: Array = 2 * np.pi * np.fmod(turns, 1)
-    return result
+    return 2 * np.pi * np.fmod(turns, 1)

@@ -383,8 +383,7 @@ class TensorMemory(Mechanism):
                 fix=Diagnosis("lanes-of-the-warp"),
                 at=Place("tensor memory"),
             )
-        result: Array = given & np.uint32(_COLUMN_MASK) | (lane << TMEM_LANE_SHIFT).astype(np.uint32)
-        return result
+        return given & np.uint32(_COLUMN_MASK) | (lane << TMEM_LANE_SHIFT).astype(np.uint32)
 
 
 def pair_of(slot: int, cluster_size: int) -> list[int]:

@@ -128,8 +128,7 @@ def _runs_of(mask: Array) -> list[list[int]]:
     [[0, 1], [2, 4]]
     """
     edges = np.flatnonzero(np.diff(np.concatenate([[0], mask, [0]])))
-    found: list[list[int]] = edges.reshape(-1, 2).tolist()
-    return found
+    return edges.reshape(-1, 2).tolist()
 
 
 def sides_of(hazard: Hazard, episode: Episode) -> list[list[Delay]]:

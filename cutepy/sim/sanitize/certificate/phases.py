@@ -138,13 +138,11 @@ class Phases:
 
     def now(self, slots: Array) -> Array:
         """Return the phases that are current, by CTA, counted over all lives."""
-        found: Array = self._now[slots]
-        return found
+        return self._now[slots]
 
     def first(self, slots: Array) -> Array:
         """Return, by CTA, the number to add to the phases of events."""
-        found: Array = self._first[slots]
-        return found
+        return self._first[slots]
 
     # Waits.
 

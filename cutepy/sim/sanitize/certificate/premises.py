@@ -220,8 +220,7 @@ class Premises:
 
 def _peeks(pending: Array) -> list[int]:
     """Return the peeks, by index, that some threads have made and no wait has followed yet."""
-    found: list[int] = np.unique(pending[pending != _NONE]).tolist() if (pending != _NONE).any() else []
-    return found
+    return np.unique(pending[pending != _NONE]).tolist() if (pending != _NONE).any() else []
 
 
 def announces(instructions: tuple[Instruction, ...]) -> bool:

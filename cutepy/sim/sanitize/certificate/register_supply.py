@@ -254,8 +254,7 @@ class RegisterSupply:
 
 def _generation(event: GenerationEvent) -> Array:
     shape = len(event.ctas.slots), len(event.threads.ids)
-    generation: Array = np.broadcast_to(event.generation, shape)[:, 0]
-    return generation
+    return np.broadcast_to(event.generation, shape)[:, 0]
 
 
 def _starves(late: Instruction | None) -> Diagnosis:

@@ -272,5 +272,4 @@ def _include_each_other(old: GlobalAccessRecord, new: GlobalAccessRecord, before
     if old.launch == new.launch:
         needed[old.clusters[of] == new.clusters[to]] = CLUSTER
         needed[old.ctas[of] == new.ctas[to]] = CTA
-    result: Array = needed <= min(old.scope, new.scope)
-    return result
+    return needed <= min(old.scope, new.scope)

@@ -54,8 +54,7 @@ class Extent:
         offsets = starts - self.base
         if size % self.granule or (offsets & (self.granule - 1)).any():
             self.refine(int(np.gcd(np.gcd.reduce(offsets), np.gcd(size, self.granule))))
-        result: Array = (offsets // self.granule)[:, None] + np.arange(size // self.granule)
-        return result
+        return (offsets // self.granule)[:, None] + np.arange(size // self.granule)
 
     def cells(self, pattern: Pattern, low: int) -> Array | slice | None:
         """Return the granules of a pattern from an address on, each once; None if they are not known, or too large."""

@@ -100,8 +100,7 @@ def _warps_of_rows(tile: SharedTile, granules: int) -> Array:
 
 def granules_of(offsets: Array, size: int, granule: int) -> Array:
     """Return the granules of ranges of bytes, an axis more than there was."""
-    result: Array = (offsets // granule)[..., None] + np.arange(-(-size // granule))
-    return result
+    return (offsets // granule)[..., None] + np.arange(-(-size // granule))
 
 
 def _may_stray(flat: Array, spans: tuple[Span, ...], n: int) -> bool:

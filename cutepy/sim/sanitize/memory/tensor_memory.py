@@ -357,8 +357,7 @@ class _Knowledge:
 def _at(known: Array, columns: Array) -> Array:
     """Return counts of columns; 0 of those that came since."""
     if int(columns.max()) < len(known):
-        found: Array = known[columns]
-        return found
+        return known[columns]
     return np.where(columns < len(known), known[np.minimum(columns, len(known) - 1)], 0)
 
 

@@ -94,8 +94,7 @@ class Step(NamedTuple):
         here = np.isin(self.threads, threads)
         if self.is_wait:
             here &= self._of_row(self.counted, row) >= -1
-        found: Array = self.threads[here]
-        return found
+        return self.threads[here]
 
     def phase(self, slot: int, thread: int) -> int:
         """Return the phase in which a thread counted, or which it saw complete."""

@@ -60,8 +60,7 @@ def repeated(keys: Array) -> Array:
     array([[ True, False,  True]])
     """
     _, which, many = np.unique(keys, return_inverse=True, return_counts=True)
-    found: Array = many[which].reshape(keys.shape) > 1
-    return found
+    return many[which].reshape(keys.shape) > 1
 
 
 class Writes(NamedTuple):

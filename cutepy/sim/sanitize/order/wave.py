@@ -403,8 +403,7 @@ class Wave:
         if self._columns != len(self.clocks.owner):
             self._columns = len(self.clocks.owner)
             self._of_global_memory = np.flatnonzero(self.clocks.is_channel((WRITES, BULK, CHAIN), self._columns))
-        found: Array = self._of_global_memory[self._of_global_memory < columns]
-        return found
+        return self._of_global_memory[self._of_global_memory < columns]
 
     def hidden_from(self, fence: Instruction) -> Array:
         """Return the columns of which a fence shows nothing: of global memory, if it covers shared memory only."""

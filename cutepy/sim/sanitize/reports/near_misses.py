@@ -92,8 +92,7 @@ class _Pair(NamedTuple):
         if slot // size != self.at // size:
             return np.zeros(len(threads), bool)
         slots, ranks, columns = (np.full(len(threads), n) for n in (slot, self.at % size, self.column))
-        found: Array = wave.clocks.held(plane, slots, threads, ranks, columns) >= self.over
-        return found
+        return wave.clocks.held(plane, slots, threads, ranks, columns) >= self.over
 
 
 def near_misses(wave: Wave, found: Conflict) -> tuple[NearMiss, ...]:
@@ -561,8 +560,7 @@ def _heard_of(wave: Wave, pair: _Pair, step: Step) -> Array:
     slots, rank = np.full(len(threads), newer.slot), np.full(len(threads), newer.slot % clocks.cluster)
     ended = clocks.counts(np.array([newer.slot]), clocks.ends(threads))[0] if len(threads) else threads
     held = clocks.held(DONE, slots, np.full(len(threads), newer.threads[0]), rank, clocks.ends(threads))
-    found: Array = threads[held >= ended]
-    return found
+    return threads[held >= ended]
 
 
 def _only_arrives(wave: Wave, pair: _Pair) -> Iterator[NearMiss]:
