@@ -27,7 +27,7 @@ from cutepy.sim.machine.limits import Watchdog
 from cutepy.sim.machine.memory import MAX_LOCAL_BYTES, OFFSET_MASK, GlobalMemory, Memory, own_field
 from cutepy.sim.machine.observer import Observer, Step
 from cutepy.sim.machine.schedule import Schedule
-from cutepy.sim.mechanisms.atomics import Atomics
+from cutepy.sim.mechanisms.atomics import Atomics, WideAtomics
 from cutepy.sim.mechanisms.bulk_copies import BulkCopies
 from cutepy.sim.mechanisms.calls import Calls
 from cutepy.sim.mechanisms.clusters import Cluster
@@ -36,7 +36,7 @@ from cutepy.sim.mechanisms.heap import Heap
 from cutepy.sim.mechanisms.launch_control import LaunchControl
 from cutepy.sim.mechanisms.ldmatrix import MatrixAccess
 from cutepy.sim.mechanisms.mbarriers import Mbarriers
-from cutepy.sim.mechanisms.mma import WarpMma
+from cutepy.sim.mechanisms.mma import WarpMma, Wmma
 from cutepy.sim.mechanisms.named_barriers import Barriers
 from cutepy.sim.mechanisms.printing import Printing
 from cutepy.sim.mechanisms.register_pool import RegisterPool
@@ -45,8 +45,6 @@ from cutepy.sim.mechanisms.tensor_maps import TensorMaps
 from cutepy.sim.mechanisms.tma import TensorCopies
 from cutepy.sim.mechanisms.warp import Warp
 from cutepy.sim.mechanisms.wgmma.issue import Wgmma
-from cutepy.sim.mechanisms.wide_atomics import WideAtomics
-from cutepy.sim.mechanisms.wmma import Wmma
 from cutepy.sim.ptx.instruction_set import CLASSES
 from cutepy.sim.ptx.model import Instruction
 from cutepy.sim.translate import Program

@@ -22,8 +22,7 @@ from cutepy.sim.errors import PolicyError, SimulationError
 from cutepy.sim.inspect.banks import AccessSite, SectorSite, Sites, WaitSite
 from cutepy.sim.inspect.breakpoints import Breakpoint
 from cutepy.sim.inspect.tracing import KEPT_EVENTS, Recorder
-from cutepy.sim.machine.events import CompletionPolicy
-from cutepy.sim.machine.host_events import HostEvent
+from cutepy.sim.machine.events import CompletionPolicy, HostEvent
 from cutepy.sim.machine.host_memory import described, storage_range
 from cutepy.sim.machine.interleaving import Interleaving, pauses
 from cutepy.sim.machine.lanes import Array

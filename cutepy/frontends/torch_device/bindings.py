@@ -20,7 +20,7 @@ from cutepy.frontends.torch_device.storage import allocations
 from cutepy.frontends.torch_device.touches import touched
 from cutepy.runtime import devices
 from cutepy.runtime.host_calls import INVALID_DEVICE
-from cutepy.sim.machine.host_events import StreamEvent
+from cutepy.sim.machine.events import StreamEvent
 
 _Pair = tuple[Any, Any]
 

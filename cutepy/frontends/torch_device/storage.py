@@ -24,7 +24,7 @@ from cutepy.frontends.torch_device.errors import NotServedError
 from cutepy.frontends.torch_device.touches import touched
 from cutepy.runtime import devices
 from cutepy.sim.machine import host_memory
-from cutepy.sim.machine.host_events import REUSE, Allocation
+from cutepy.sim.machine.events import REUSE, Allocation
 
 _CPU, _CUDA = 1, 2
 _ALIGNMENT = 512

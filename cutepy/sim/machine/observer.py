@@ -16,6 +16,7 @@ from cutepy.sim.machine.events import (
     AsyncOperation,
     BarrierEvent,
     CancelRequest,
+    HostEvent,
     LocalCopy,
     PartialUnit,
     TensorMemoryAccess,
@@ -25,7 +26,6 @@ from cutepy.sim.machine.events import (
     WgmmaEvent,
 )
 from cutepy.sim.machine.group import Group, inherited
-from cutepy.sim.machine.host_events import HostEvent
 from cutepy.sim.machine.lanes import Array, Ctas, Residents, Threads
 from cutepy.sim.machine.launch import Launch
 from cutepy.sim.machine.shared_memory import Place, SharedMemory, view

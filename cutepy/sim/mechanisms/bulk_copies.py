@@ -17,10 +17,10 @@ from cutepy.sim.machine.lanes import WARP, Array, Ctas, Threads
 from cutepy.sim.machine.memory import Memory
 from cutepy.sim.machine.schedule import Mechanism, left_by
 from cutepy.sim.mechanisms.atomics import combine
+from cutepy.sim.mechanisms.clusters import reached
 from cutepy.sim.mechanisms.copy_groups import CopyGroups
 from cutepy.sim.mechanisms.global_runs import Operation
 from cutepy.sim.mechanisms.mbarriers import Mbarriers
-from cutepy.sim.mechanisms.multicast import reached
 from cutepy.sim.ptx.model import Instruction
 
 _ALIGNMENT = 16

@@ -12,9 +12,8 @@ from cutepy.sim.machine.activity import Activity
 from cutepy.sim.machine.events import Access
 from cutepy.sim.machine.group import Group
 from cutepy.sim.machine.lanes import Array, Ctas, Threads
-from cutepy.sim.mechanisms.tensor_boxes import Box
+from cutepy.sim.mechanisms.tensor_boxes import ADDRESSES, Box, Coordinates
 from cutepy.sim.mechanisms.tensor_columns import Column
-from cutepy.sim.mechanisms.tensor_elements import ADDRESSES, Coordinates
 from cutepy.sim.ptx.model import Instruction
 
 Operation = Literal["read", "write", "atomic"]

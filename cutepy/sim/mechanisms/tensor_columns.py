@@ -18,7 +18,7 @@ from cutepy.sim.machine.activity import Activity, Kind
 from cutepy.sim.machine.group import Group
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.machine.memory import Memory
-from cutepy.sim.mechanisms.tensor_elements import (
+from cutepy.sim.mechanisms.tensor_boxes import (
     ADDRESSES,
     UNIT_KIND,
     Coordinates,

@@ -27,7 +27,7 @@ from cutepy.sim.machine.events import Fence, Proxy, Space
 from cutepy.sim.machine.group import Group
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.machine.memory import OFFSET_MASK, Memory, Region
-from cutepy.sim.mechanisms.tensor_elements import AnyTensorMap
+from cutepy.sim.mechanisms.tensor_boxes import AnyTensorMap
 from cutepy.sim.ptx.model import Instruction
 
 

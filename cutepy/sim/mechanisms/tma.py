@@ -28,12 +28,11 @@ from cutepy.sim.machine.group import Group
 from cutepy.sim.machine.lanes import WARP, Array
 from cutepy.sim.machine.memory import Memory
 from cutepy.sim.mechanisms.bulk_copies import BulkCopies
+from cutepy.sim.mechanisms.clusters import reached
 from cutepy.sim.mechanisms.global_runs import Operation, observe_boxes
 from cutepy.sim.mechanisms.mbarriers import Mbarriers
-from cutepy.sim.mechanisms.multicast import reached
-from cutepy.sim.mechanisms.tensor_boxes import Box, Boxes, NarrowBox, box_of
+from cutepy.sim.mechanisms.tensor_boxes import UNIT_KIND, Box, Boxes, Coordinates, NarrowBox, box_of
 from cutepy.sim.mechanisms.tensor_columns import Column, Columns, column_of
-from cutepy.sim.mechanisms.tensor_elements import UNIT_KIND, Coordinates
 from cutepy.sim.mechanisms.tensor_maps import TensorMaps
 from cutepy.sim.ptx.model import Instruction
 

@@ -18,16 +18,18 @@ from cutepy.sim.machine.events import (
     BarrierEvent,
     CancelRequest,
     Fence,
+    HostAccess,
+    HostEvent,
     LocalCopy,
     MbarrierTry,
     NamedBarrierPartialArrive,
     PartialUnit,
+    StreamEvent,
     TensorMemoryAccess,
     TensorMemoryAllocation,
     TmaEvent,
     WgmmaEvent,
 )
-from cutepy.sim.machine.host_events import HostAccess, HostEvent, StreamEvent
 from cutepy.sim.machine.lanes import WARP, Array, Ctas, Residents, Threads
 from cutepy.sim.machine.launch import Launch
 from cutepy.sim.machine.memory import GlobalMemory

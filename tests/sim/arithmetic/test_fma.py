@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from cutepy.sim.arithmetic import floats
 from cutepy.sim.arithmetic.floats import fma, fma_odd, wide
 
 
@@ -54,7 +55,7 @@ def test_few_lanes_are_rounded_to_odd(monkeypatch):
         lanes.append(a.size)
         return fma_odd(a, b, c)
 
-    monkeypatch.setattr(rounding, "fma_odd", counting)
+    monkeypatch.setattr(floats, "fma_odd", counting)
     rng = np.random.default_rng(0)
     for _ in range(16):
         fma(*rng.standard_normal((3, 1 << 16)).astype(np.float32))

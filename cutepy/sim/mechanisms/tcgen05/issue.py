@@ -22,8 +22,8 @@ from cutepy.sim.machine.lanes import Array, Ctas, Residents, Threads
 from cutepy.sim.machine.memory import Memory
 from cutepy.sim.machine.schedule import Mechanism
 from cutepy.sim.machine.thread_history import ExecutedInstruction
+from cutepy.sim.mechanisms.clusters import reached
 from cutepy.sim.mechanisms.mbarriers import Mbarriers
-from cutepy.sim.mechanisms.multicast import reached
 from cutepy.sim.mechanisms.tcgen05.copies import Copies
 from cutepy.sim.mechanisms.tcgen05.operands import SharedTiles
 from cutepy.sim.mechanisms.tcgen05.products import Operands, Products

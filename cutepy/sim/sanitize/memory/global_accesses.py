@@ -7,8 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from cutepy.sim.machine.address_patterns import AddressPattern, LocatedPattern
-from cutepy.sim.machine.events import Access, AsyncOperation, Fence
-from cutepy.sim.machine.host_events import HostAccess
+from cutepy.sim.machine.events import Access, AsyncOperation, Fence, HostAccess
 from cutepy.sim.machine.lanes import Array, spread
 from cutepy.sim.machine.launch import Launch
 from cutepy.sim.machine.memory import GlobalMemory

@@ -22,8 +22,7 @@ from operator import or_
 
 import numpy as np
 
-from cutepy.sim.machine.events import Fence
-from cutepy.sim.machine.host_events import HostAccess, StreamEvent
+from cutepy.sim.machine.events import Fence, HostAccess, StreamEvent
 from cutepy.sim.machine.launch import Launch
 from cutepy.sim.sanitize.order.wave import Wave
 

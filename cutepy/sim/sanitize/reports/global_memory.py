@@ -8,8 +8,7 @@ import numpy as np
 
 from cutepy.sim.advice import Diagnosis
 from cutepy.sim.errors import Place
-from cutepy.sim.machine.events import Access
-from cutepy.sim.machine.host_events import REUSE
+from cutepy.sim.machine.events import REUSE, Access
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.machine.launch import Launch
 from cutepy.sim.machine.memory import GlobalMemory
