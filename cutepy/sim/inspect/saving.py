@@ -27,8 +27,7 @@ from typing import Any
 import numpy as np
 
 from cutepy.sim.inspect.checked import SavedRunError
-from cutepy.sim.inspect.tracing import Event, Recorder
-from cutepy.sim.inspect.writes import Write
+from cutepy.sim.inspect.tracing import Event, Recorder, Write
 from cutepy.sim.machine.events import BarrierState, TmaEvent, WgmmaEvent
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.machine.launch import Launch

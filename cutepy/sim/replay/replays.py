@@ -17,9 +17,8 @@ from cutepy.sim.machine.memory import GlobalMemory
 from cutepy.sim.options import checked_count, checked_script
 from cutepy.sim.parallel.workers import default_processes
 from cutepy.sim.replay.episodes import Episode, RecordedLaunch
-from cutepy.sim.replay.late_writes import late_writes
 from cutepy.sim.replay.launch_player import LaunchPlayer
-from cutepy.sim.replay.read_effects import are_discarded
+from cutepy.sim.replay.read_effects import are_discarded, late_writes
 from cutepy.sim.replay.reproducers.scripts import write_script
 from cutepy.sim.replay.schedule_exploration import LIMIT, Exploration, ScheduleError, explore, explore_all
 from cutepy.sim.replay.snapshots import SharedMemoryError, Snapshot

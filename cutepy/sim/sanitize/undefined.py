@@ -52,8 +52,16 @@ from cutepy.sim.sanitize.undefined_bits import Operands, exchanges, from_lanes, 
 from cutepy.sim.sanitize.undefined_memory import BESIDE_VALUES, Element, UndefinedMemory
 from cutepy.sim.sanitize.unwritten_accumulators import NOT_BEGUN, begun_by_mmas
 from cutepy.sim.translate.control_flow import EXIT
-from cutepy.sim.translate.effects import accumulators, has_destination, is_wgmma, read, results, written
-from cutepy.sim.translate.state_spaces import may_be_same, state_spaces
+from cutepy.sim.translate.effects import (
+    accumulators,
+    has_destination,
+    is_wgmma,
+    may_be_same,
+    read,
+    results,
+    state_spaces,
+    written,
+)
 
 _KEPT_IN = frozenset("shared local frame generic".split())
 """State spaces of memory that keeps which bits have no value."""

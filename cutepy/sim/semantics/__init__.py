@@ -16,4 +16,4 @@ from cutepy.sim.semantics import (  # noqa: F401  each registers its meanings
     launch_control,
     movement,
 )
-from cutepy.sim.semantics.registry import MEANINGS as MEANINGS, meaning_of as meaning_of
+from cutepy.sim.semantics.builder import MEANINGS as MEANINGS, meaning_of as meaning_of

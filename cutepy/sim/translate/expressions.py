@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from cutepy.sim.ptx.model import Immediate, Instruction, NegatedPredicate, Operand, Register, Sink
-from cutepy.sim.semantics.builder import Builder
-from cutepy.sim.semantics.registry import Meaning
+from cutepy.sim.semantics.builder import Builder, Meaning
 from cutepy.sim.semantics.types import canonical_bits, constant_bits, width
 from cutepy.sim.translate.emitter import Emitter
 

@@ -42,14 +42,16 @@ from cutepy.sim.ptx.model import (
 from cutepy.sim.sanitize.order.tries import Try
 from cutepy.sim.sanitize.order.uses import Uses
 from cutepy.sim.translate.control_flow import ControlFlow
-from cutepy.sim.translate.effects import written
-from cutepy.sim.translate.operand_roles import (
+from cutepy.sim.translate.effects import (
     SYNCHRONISATION,
     acquires_maps,
     control_operands,
     is_tensor_copy,
+    may_be_same,
+    space_of,
+    state_spaces,
+    written,
 )
-from cutepy.sim.translate.state_spaces import may_be_same, space_of, state_spaces
 
 _SPECIAL = {
     "smid": "the number of the SM",
