@@ -35,6 +35,15 @@ AsyncKind = Literal[
 
 
 @dataclass(frozen=True, slots=True)
+class LaneEvent:
+    """Event of lanes: the instruction that they execute, their CTAs, and their threads in each of them."""
+
+    instruction: Instruction
+    ctas: Ctas
+    threads: Threads
+
+
+@dataclass(frozen=True, slots=True)
 class Access:
     """A memory access by a group of lanes.
 
@@ -91,7 +100,7 @@ class Access:
 
 
 @dataclass(frozen=True, slots=True)
-class LocalCopy:
+class LocalCopy(LaneEvent):
     """A copy of arguments or results of a call from one place of local memory to another.
 
     Attributes
@@ -106,9 +115,6 @@ class LocalCopy:
         Bytes that are copied for each lane.
     """
 
-    instruction: Instruction
-    ctas: Ctas
-    threads: Threads
     source: Array = field(repr=False)
     to: Array = field(repr=False)
     size_bytes: int
@@ -203,7 +209,7 @@ GroupKind = Literal["bulk_group", "cp.async group", "wgmma group"]
 
 
 @dataclass(frozen=True, slots=True)
-class BarrierEvent:
+class BarrierEvent(LaneEvent):
     """An operation that synchronises threads, after it took effect: its class says which, and each has its own fields.
 
     Attributes
@@ -222,10 +228,6 @@ class BarrierEvent:
 
     operation: ClassVar[str]
     begins: ClassVar[bool] = False
-
-    instruction: Instruction
-    ctas: Ctas
-    threads: Threads
 
     if TYPE_CHECKING:
 
@@ -678,7 +680,7 @@ class PartialUnit:
 
 
 @dataclass(frozen=True, slots=True)
-class TensorMemoryAccess:
+class TensorMemoryAccess(LaneEvent):
     """An access to tensor memory, by a warp of a CTA or by an operation of the tensor core.
 
     Attributes
@@ -702,9 +704,6 @@ class TensorMemoryAccess:
         Place and shape of the accumulator that an MMA accesses; None of its other accesses, and of other operations.
     """
 
-    instruction: Instruction
-    ctas: Ctas
-    threads: Threads
     slot: int
     granules: Array = field(repr=False)
     lanes: Array = field(repr=False)
@@ -716,7 +715,7 @@ class TensorMemoryAccess:
 
 
 @dataclass(frozen=True, slots=True)
-class TensorMemoryAllocation:
+class TensorMemoryAllocation(LaneEvent):
     """An allocation of tensor memory, its end, or the end of the right to allocate, by a warp of one CTA.
 
     Attributes
@@ -732,9 +731,6 @@ class TensorMemoryAllocation:
         The CTAs whose columns it allocates: of a pair the first warp allocates for both.
     """
 
-    instruction: Instruction
-    ctas: Ctas
-    threads: Threads
     members: tuple[int, ...]
     first: int = 0
     count: int = 0
@@ -742,7 +738,7 @@ class TensorMemoryAllocation:
 
 
 @dataclass(frozen=True, slots=True)
-class WgmmaEvent:
+class WgmmaEvent(LaneEvent):
     """An MMA as it is issued.
 
     Attributes
@@ -761,13 +757,10 @@ class WgmmaEvent:
     a: Array | None
     b: Array
     accumulates: Array
-    instruction: Instruction
-    ctas: Ctas
-    threads: Threads
 
 
 @dataclass(frozen=True, slots=True)
-class TensorMmaEvent:
+class TensorMmaEvent(LaneEvent):
     """An MMA of the tensor core of sm_100, of one thread, as it is issued.
 
     Attributes
@@ -785,9 +778,6 @@ class TensorMmaEvent:
     a: int
     b: int
     a_in_tensor_memory: bool
-    instruction: Instruction
-    ctas: Ctas
-    threads: Threads
 
 
 @dataclass(frozen=True, slots=True)
@@ -816,7 +806,7 @@ class TmaEvent:
 
 
 @dataclass(frozen=True, slots=True)
-class CancelRequest:
+class CancelRequest(LaneEvent):
     """A request of cluster launch control as it is granted or refused; the answer comes later.
 
     Attributes
@@ -830,9 +820,6 @@ class CancelRequest:
         Clusters that have not begun, after that.
     """
 
-    instruction: Instruction
-    ctas: Ctas
-    threads: Threads
     first_cta: tuple[int, int, int] | None
     left: int
 

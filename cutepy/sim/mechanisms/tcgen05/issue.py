@@ -98,7 +98,7 @@ class TensorCore(Mechanism):
                 mask,
             )
             slot = int(g.ctas.slots[row])
-            event = TensorMmaEvent(word, of_a, of_b, a_in_tensor_memory, i, *_lane(g, row, column))
+            event = TensorMmaEvent(i, *_lane(g, row, column), word, of_a, of_b, a_in_tensor_memory)
             for observer in self._activity.observers:
                 observer.on_tensor_mma(event)
             self._issue(g, i, row, column, partial(self._products.compute, g, i, slot, self._size, given))

@@ -82,7 +82,7 @@ class Wgmma(Mechanism):
         g.issued.append(IssuedMma(shape, i, first, second, accumulate, tile, where))
         for observer in self._activity.observers:
             a_of = None if shape.from_registers else first
-            observer.on_wgmma(WgmmaEvent(shape, a_of, second, accumulate != 0, i, g.ctas, g.threads))
+            observer.on_wgmma(WgmmaEvent(i, g.ctas, g.threads, shape, a_of, second, accumulate != 0))
 
     def commit(self, g: Group, i: Instruction) -> None:
         """Close a group of MMAs; an empty or complete one counts where an older one may be incomplete."""
