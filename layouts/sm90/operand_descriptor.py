@@ -9,19 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
+from typing import Any, ClassVar, Self, cast
 
 from ..arguments import extents, integer
 from ..bit_field import Field, stray_bits
 from ..drawable import Drawable
 from ..errors import LayoutError
+from ..grids.grid import Picture
 from ..hardware import MAJORS, UNIT_BYTES, AnySwizzleMode, Major
 from .explain import explain_walk
 from .gmma import check_bits, check_major
 from .walk import Walk
-
-if TYPE_CHECKING:
-    from ..grids.grid import Picture
 
 IN_UNITS = ("start_address", "leading_byte_offset", "stride_byte_offset")
 """Fields that are kept in units of 16 bytes."""
