@@ -18,9 +18,8 @@ from cutepy.sim.machine.events import CompletionPolicy
 from cutepy.sim.machine.policies import HoldBack
 from cutepy.sim.machine.shared_memory import MemoryContents, Words
 from cutepy.sim.replay.launch_player import name_of
-from cutepy.sim.replay.outcomes import Outcome, Request
+from cutepy.sim.replay.outcomes import Outcome, Request, site_of
 from cutepy.sim.replay.schedule_exploration import played
-from cutepy.sim.replay.sites import site_of
 from cutepy.sim.replay.snapshots import Snapshot
 from cutepy.sim.sanitize.hazards import Hazard
 

@@ -12,7 +12,7 @@ from cutepy.sim.replay.schedule_exploration import Exploration
 from cutepy.sim.replay.witnesses import Witness
 from cutepy.sim.sanitize.certificate.certificates import Certificate
 from cutepy.sim.sanitize.hazards import Hazard, WitnessSummary
-from cutepy.sim.sanitize.reports import html, sarif, structured, text
+from cutepy.sim.sanitize.reports import sarif, structured, text
 from cutepy.sim.sanitize.reports.collection import Hazards
 
 
@@ -160,7 +160,7 @@ class Report:
         return text.plain(self.lines)
 
     def _repr_html_(self) -> str:
-        return html.as_html(self.lines)
+        return text.as_html(self.lines)
 
 
 def _played(hazard: Hazard) -> Hazard:

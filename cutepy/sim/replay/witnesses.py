@@ -8,9 +8,8 @@ from dataclasses import dataclass, field, replace
 from cutepy.sim.machine.interleaving import Interleaving, RandomSchedule
 from cutepy.sim.machine.policies import POISON, HoldBack, Site
 from cutepy.sim.replay.episodes import Episode
-from cutepy.sim.replay.outcomes import Outcome, Request, difference
+from cutepy.sim.replay.outcomes import Outcome, Request, difference, site_of
 from cutepy.sim.replay.schedule_exploration import played, reference
-from cutepy.sim.replay.sites import site_of
 from cutepy.sim.sanitize.hazards import Hazard
 
 _SEEDS = range(16)

@@ -47,7 +47,14 @@ from cutepy.sim.sanitize.memory.global_access_record import GlobalConflict
 from cutepy.sim.sanitize.memory.global_accesses import GlobalAccesses
 from cutepy.sim.sanitize.memory.shadow import granule_bytes
 from cutepy.sim.sanitize.memory.shared_accesses import SharedAccesses
-from cutepy.sim.sanitize.memory.tensor_memory import Lack, TensorRecord, TensorShadow, first_thread, place_of
+from cutepy.sim.sanitize.memory.tensor_memory import (
+    Lack,
+    TensorRecord,
+    TensorShadow,
+    ended_by_use,
+    first_thread,
+    place_of,
+)
 from cutepy.sim.sanitize.order.collectives import ALL_LANES, arrives_relaxed, is_collective
 from cutepy.sim.sanitize.order.cta_ends import EndHazard, ends, uneven
 from cutepy.sim.sanitize.order.flags import Flags
@@ -72,7 +79,6 @@ from cutepy.sim.sanitize.reports.near_misses import (
 )
 from cutepy.sim.sanitize.reports.reasons import Reason, reason
 from cutepy.sim.sanitize.reports.scene import SceneRecorder
-from cutepy.sim.sanitize.tensor_loads import ended_by_use
 from cutepy.sim.sanitize.undefined import PADDING, UndefinedUse, UndefinedValues, is_copied, is_used, loaded_into
 
 _Told = ParamSpec("_Told")

@@ -45,12 +45,11 @@ from cutepy.sim.ptx.model import (
     registers_in,
     type_bits,
 )
-from cutepy.sim.sanitize.definitions import defining_instructions, given_registers, scale_d
+from cutepy.sim.sanitize.definitions import NOT_BEGUN, begun_by_mmas, defining_instructions, given_registers, scale_d
 from cutepy.sim.sanitize.memory.discarded_loads import stores_of
 from cutepy.sim.sanitize.order.uses import once, uses_of, whole_flow
 from cutepy.sim.sanitize.undefined_bits import Operands, exchanges, from_lanes, full, passes_on
 from cutepy.sim.sanitize.undefined_memory import BESIDE_VALUES, Element, UndefinedMemory
-from cutepy.sim.sanitize.unwritten_accumulators import NOT_BEGUN, begun_by_mmas
 from cutepy.sim.translate.control_flow import EXIT
 from cutepy.sim.translate.effects import (
     accumulators,

@@ -16,9 +16,8 @@ import numpy as np
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.machine.launch import Launch
 from cutepy.sim.replay.episodes import Episode, after
-from cutepy.sim.replay.outcomes import Outcome, Request
+from cutepy.sim.replay.outcomes import Outcome, Request, site_of
 from cutepy.sim.replay.reproducers.instrument import VARIABLE, Delay, with_delays
-from cutepy.sim.replay.sites import site_of
 from cutepy.sim.sanitize.hazards import Hazard
 
 MAX_BYTES = 64 << 20
