@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 _DISTRIBUTIONS = {
@@ -132,3 +133,31 @@ def needed_by(user: str) -> Iterator[None]:
         if found is error:
             raise
         raise found from None
+
+
+def loaded_on_use(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
+    """Make `__getattr__` and `__dir__` of a package that loads some of its names when they are first asked for.
+
+    Parameters
+    ----------
+    package : str
+        Its name; its ``__all__`` has these names and others.
+    homes : mapping of str to str
+        Name -> the module of the package that defines it.
+
+    References
+    ----------
+    PEP 562.
+    """
+
+    def load(name: str) -> object:
+        if name in homes:
+            return getattr(importlib.import_module(f"{package}.{homes[name]}"), name)
+        known = ", ".join(vars(sys.modules[package])["__all__"])
+        raise AttributeError(f"module {package!r} has no attribute {name!r}; it has {known}")
+
+    def names() -> list[str]:
+        found = vars(sys.modules[package])
+        return sorted({*found, *found["__all__"]})
+
+    return load, names

@@ -15,7 +15,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cutepy.anatomy.changes import later, of_kind, places_of, serial, shifted, with_changes, with_fewest, without_keys
 from cutepy.anatomy.mmas import site_of
@@ -40,14 +40,12 @@ from cutepy.predict.trace import (
     Wait,
     WarpTrace,
 )
+from cutepy.sim.machine.launch import KernelCall, Launch
+from cutepy.sim.machine.memory import GlobalMemory
 from cutepy.sim.machine.observer import Observer
+from cutepy.sim.ptx import Instruction
 from cutepy.sim.ptx.barrier_names import stage_of
 from cutepy.sim.translate.effects import accumulators, is_wgmma, read, written
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.launch import KernelCall, Launch
-    from cutepy.sim.machine.memory import GlobalMemory
-    from cutepy.sim.ptx import Instruction
 
 LEAST_SHARE, LEAST_US = 0.01, 0.02
 """Share of a launch's time, and microseconds, from which on a place is told."""

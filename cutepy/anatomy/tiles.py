@@ -7,12 +7,14 @@ PTX ISA, "Asynchronous Warpgroup Level Matrix Shared Memory Layout": "Strides"; 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from cutepy.anatomy.model import Copy, Operand
 from cutepy.layouts import ComposedLayout, Layout, LayoutError, SmemPtr
 from cutepy.layouts.grids.grid import Axis
 from cutepy.layouts.hardware import byte_swizzle, pattern_rows
 from cutepy.layouts.render import Cell, Grid, Picture, layout_grid
+from cutepy.layouts.sm90 import Im2colTensorMap, TensorMap
 from cutepy.layouts.sm90.arch import (
     DTYPE_BITS,
     UNIT_BITS,
@@ -21,10 +23,6 @@ from cutepy.layouts.sm90.arch import (
 )
 from cutepy.layouts.sm90.explain import core_matrix_grid
 from cutepy.layouts.sm90.pictures import walk_grid
-
-if TYPE_CHECKING:
-    from cutepy.anatomy.model import Copy, Operand
-    from cutepy.layouts.sm90 import Im2colTensorMap, TensorMap
 
 _MOST_BOXES = 256
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
 from cutepy.layouts import LayoutError
 from cutepy.layouts.grids.grid import ranges
+from cutepy.layouts.sm90 import Im2colTensorMap, TensorMap
 from cutepy.layouts.sm100.arch import TMEM_COLUMNS, TMEM_LANES
 from cutepy.sim import (
     Access,
@@ -32,10 +33,7 @@ from cutepy.sim import (
 from cutepy.sim.inspect.banks import cost_of
 from cutepy.sim.machine.lanes import WARP, Array
 from cutepy.sim.mechanisms.wgmma.operands import tile_units
-
-if TYPE_CHECKING:
-    from cutepy.layouts.sm90 import Im2colTensorMap, TensorMap
-    from cutepy.sim.ptx import Instruction
+from cutepy.sim.ptx import Instruction
 
 CELL_BYTES = 8
 """Unit of the shared-memory map: the size of the smallest object in it, an mbarrier."""

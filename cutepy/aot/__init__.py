@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING
 
+from cutepy.extras import loaded_on_use
+
 if TYPE_CHECKING:
     from cutepy.aot.attention import attention_extension as attention_extension
     from cutepy.aot.c_library import c as c
@@ -25,29 +27,18 @@ __all__ = [
     "load",
 ]
 
-# Public name -> the module that defines it.
-_HOMES = {
-    "SM_COUNT_ARGUMENT": "variant",
-    "Extension": "spec",
-    "Op": "spec",
-    "SpecError": "names",
-    "Variant": "variant",
-    "c": "c_library",
-    "extension": "torch_extension",
-    "attention_extension": "attention",
-    "gemm_extension": "gemm",
-    "load": "loading",
-}
-
-
-def __getattr__(name: str) -> object:
-    """Load a public name on first use (PEP 562)."""
-    if name in __all__:
-        from importlib import import_module
-
-        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(__all__)}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = loaded_on_use(
+    __name__,
+    {
+        "SM_COUNT_ARGUMENT": "variant",
+        "Extension": "spec",
+        "Op": "spec",
+        "SpecError": "names",
+        "Variant": "variant",
+        "c": "c_library",
+        "extension": "torch_extension",
+        "attention_extension": "attention",
+        "gemm_extension": "gemm",
+        "load": "loading",
+    },
+)

@@ -8,12 +8,11 @@ import cutlass.cute as cute
 from cutlass.cute.nvgpu import warpgroup
 
 from cutepy.device import rules
-from cutepy.device.main_loop import nothing
+from cutepy.device.main_loop import MainLoop, nothing
 from cutepy.device.marks import mark
 from cutepy.device.operand import OperandLoad, Step, make_operand_load, put
 from cutepy.device.pipeline import TmaRing
-from cutepy.device.product import Product, make_product
-from cutepy.device.schedulers import Work
+from cutepy.device.product import make_product
 from cutepy.device.staging import check_operands
 from cutepy.dsl.atoms import operand_types
 
@@ -24,7 +23,7 @@ def as_staged(values, step):
 
 
 @dataclass(frozen=True)
-class RegisterLoop:
+class RegisterLoop(MainLoop):
     """C = f(A) B^T of one output tile, as `MainLoop`, but with A in registers (wgmma's RS form), after f.
 
     All threads of the consumer warpgroups take part. Each waits for a stage to be *full*, loads what it holds of A into
@@ -50,21 +49,7 @@ class RegisterLoop:
         Reads A; its `tile` tells where the elements are.
     """
 
-    ring: TmaRing
-    product: Product
     load: OperandLoad
-
-    def __post_init__(self) -> None:
-        rules.check_overlap(self.ring.stages)
-
-    @property
-    def tCrC(self) -> cute.Tensor:
-        """Accumulators of this thread, (MMA, MMA_M, MMA_N)."""
-        return self.product.tCrC
-
-    def at(self, work: Work, place: tuple):
-        """Return the loop for the output tile at a place: this one, for any place."""
-        return self
 
     @cute.jit
     def multiply(self, state, k_tiles, hand_over: Callable = nothing, change: Callable = as_staged):

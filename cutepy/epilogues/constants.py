@@ -24,8 +24,7 @@ def as_python(given: object) -> object:
     """
     numpy = sys.modules.get("numpy")  # without NumPy there are no such numbers
     if numpy is not None and isinstance(given, (numpy.generic, numpy.ndarray)) and given.shape == ():
-        number: object = given.item()
-        return number
+        return given.item()
     return given
 
 

@@ -13,7 +13,7 @@ from cutepy.runtime.host_calls import LaunchRequest, Library
 from cutepy.runtime.launch_watch import WATCHERS
 from cutepy.runtime.timeline_state import TIMELINE
 from cutepy.sim.errors import ReadOnlyMemoryError
-from cutepy.sim.machine.host_events import HostEvent, StreamEvent
+from cutepy.sim.machine.events import HostEvent, StreamEvent
 from cutepy.sim.machine.launch import KernelCall
 from cutepy.sim.machine.loaded_module import LoadedModule
 from cutepy.sim.run import Run

@@ -16,7 +16,7 @@ from typing import Literal
 
 from cutepy.frontends.backend import active_run, tell
 from cutepy.frontends.stream_state import captures, handle_of
-from cutepy.sim.machine.host_events import StreamEvent
+from cutepy.sim.machine.events import StreamEvent
 
 
 class CompletedWork:

@@ -234,8 +234,7 @@ def _computed(x: torch.Tensor, whole: JoinedWeights, *, is_one: bool) -> tuple[t
 def _joined(x: torch.Tensor, whole: JoinedWeights) -> torch.Tensor:
     """Multiply by all weights as one."""
     assert whole.weight is not None, "is None under torch.compile only"
-    found: torch.Tensor = gemm(x, whole.weight, bias=whole.bias)
-    return found
+    return gemm(x, whole.weight, bias=whole.bias)
 
 
 class _Parts(torch.autograd.Function):
@@ -278,5 +277,4 @@ _apply_parts: Callable[..., Any] = super(torch.autograd.Function, _Parts).apply
 def _input_gradient(dy: torch.Tensor, weights: Sequence[torch.Tensor]) -> torch.Tensor:
     """Multiply by weights that were joined: by all as one where no derivative is asked for, and they still adjoin."""
     whole = None if torch.is_grad_enabled() else adjoining(weights)
-    found: torch.Tensor = input_gradient(dy, weights) if whole is None else gemm(dy, whole.mT)
-    return found
+    return input_gradient(dy, weights) if whole is None else gemm(dy, whole.mT)

@@ -62,8 +62,7 @@ def joined_linear(x: torch.Tensor, weights: Tensors, biases: Tensors = ()) -> to
     matrices, vectors = (
         [as_tensor(name, one) for one in of] for name, of in (("weights", weights), ("biases", biases))
     )
-    result: torch.Tensor = _joined_linear(as_tensor("x", x), matrices, vectors)
-    return result
+    return _joined_linear(as_tensor("x", x), matrices, vectors)
 
 
 def adjoining(tensors: Tensors) -> torch.Tensor | None:

@@ -264,8 +264,7 @@ def _find_launch(
 
     def rows_of(q: torch.Tensor) -> torch.Tensor:
         """View queries and heads as rows."""
-        rows: torch.Tensor = q.flatten(1, 2)
-        return rows
+        return q.flatten(1, 2)
 
     def with_head(cache: torch.Tensor) -> torch.Tensor:
         return cache if cache.dim() == 4 else cache.unsqueeze(2)

@@ -55,8 +55,7 @@ def quantised_attention(
     check(q, k, v, scale, dtypes=(FLOAT8,))
     prepared = prepare(q, k, functions, block_mask, sinks, left, right)
     how = scale, left, right, made.out_dtype
-    result: tuple[torch.Tensor, torch.Tensor] = _quantised(q, k, v, *made.scales, *prepared, *how)
-    return result
+    return _quantised(q, k, v, *made.scales, *prepared, *how)
 
 
 def _check_scales(q: torch.Tensor, k: torch.Tensor, scales: Three) -> None:

@@ -68,8 +68,7 @@ def scored_attention(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Trace the functions of scores, masks and weights, and compute attention with them; arguments as of `prepare`."""
     prepared = prepare(q, k, functions, block_mask, sinks, left, right, dropout_p)
-    result: tuple[torch.Tensor, torch.Tensor] = _scored(q, k, v, *prepared, scale, left, right, deterministic)
-    return result
+    return _scored(q, k, v, *prepared, scale, left, right, deterministic)
 
 
 def prepare(

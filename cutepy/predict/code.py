@@ -12,13 +12,11 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from cutepy.binaries.machine_code import MachineInstruction
 from cutepy.predict.gpu import Gpu
-
-if TYPE_CHECKING:
-    from cutepy.binaries.machine_code import MachineInstruction
-    from cutepy.sim.translate.control_flow import Block
+from cutepy.sim.translate.control_flow import Block
 
 FMA, ALU, XU, FP64, TENSOR, LSU = range(6)
 PIPES = ("FMA", "ALU", "XU", "FP64", "tensor (mma.sync)", "LSU")

@@ -15,8 +15,8 @@ from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
+from cutepy.binaries.cubin import KernelResources
 from cutepy.binaries.machine_code import MachineInstruction, read_code
 from cutepy.binaries.ptxas import assemble
 from cutepy.layouts.sm90.occupancy import Occupancy, occupancy
@@ -27,13 +27,9 @@ from cutepy.predict.machine import Machine
 from cutepy.predict.memory import Traffic, mixed, slowdown, traffic_of
 from cutepy.predict.rates import NO_RAMP, Rates
 from cutepy.predict.state import Event, Outcome, Sm
-from cutepy.sim.machine.launch import waits_for_others
+from cutepy.predict.trace import CtaTrace, Trace
+from cutepy.sim.machine.launch import Launch, waits_for_others
 from cutepy.sim.ptx.source_lines import line_of
-
-if TYPE_CHECKING:
-    from cutepy.binaries.cubin import KernelResources
-    from cutepy.predict.trace import CtaTrace, Trace
-    from cutepy.sim.machine.launch import Launch
 
 _ROUNDS = 4
 """Rounds of resident clusters that are simulated; later rounds are extrapolated."""

@@ -11,13 +11,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from cutepy.predict.gpu import Gpu
-from cutepy.predict.trace import LINE_BYTES
-
-if TYPE_CHECKING:
-    from cutepy.predict.trace import Region
+from cutepy.predict.trace import LINE_BYTES, Region
 
 L2_BYTES = 50e6
 """Capacity of the L2 of an H100 and an H200; the part `_KEPT` keeps data until they are read again."""

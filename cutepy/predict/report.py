@@ -8,11 +8,11 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cutepy.predict.launch import Prediction
+from cutepy.predict.state import Event
+
 if TYPE_CHECKING:
     from rich.console import Console
-
-    from cutepy.predict.launch import Prediction
-    from cutepy.predict.state import Event
 
 _STALLS = 5
 _AROUND = 6

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from cutepy.predict.gpu import Gpu, gpu_named
 from cutepy.predict.launch import Prediction, Predictor
 from cutepy.predict.trace import Tracer
 from cutepy.sim.machine.lanes import cluster_order
-from cutepy.sim.machine.launch import prepare, waits_for_others
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.launch import KernelCall, Launch
-    from cutepy.sim.machine.memory import GlobalMemory
-    from cutepy.sim.machine.observer import Observer
+from cutepy.sim.machine.launch import KernelCall, Launch, prepare, waits_for_others
+from cutepy.sim.machine.memory import GlobalMemory
+from cutepy.sim.machine.observer import Observer
 
 SAMPLES = 9
 """Clusters of a grid that are traced: the first, the last, and those evenly between; 3 if all begin at once."""

@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from cutepy.sim.inspect.banks import cost_of
 from cutepy.sim.machine.activity import SECTOR_BYTES
 from cutepy.sim.machine.events import (
+    Access,
+    AsyncOperation,
+    BarrierEvent,
     ClusterArrive,
     ClusterWait,
     Fence,
@@ -32,15 +35,12 @@ from cutepy.sim.machine.events import (
     NamedBarrierJoin,
     NamedBarrierSync,
     SetRegisters,
+    WgmmaEvent,
 )
-from cutepy.sim.machine.lanes import WARP, Array
+from cutepy.sim.machine.lanes import WARP, Array, Ctas, Residents, Threads
+from cutepy.sim.machine.launch import Launch
 from cutepy.sim.machine.observer import Observer
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.events import Access, AsyncOperation, BarrierEvent, WgmmaEvent
-    from cutepy.sim.machine.lanes import Ctas, Residents, Threads
-    from cutepy.sim.machine.launch import Launch
-    from cutepy.sim.ptx.model import Instruction
+from cutepy.sim.ptx.model import Instruction
 
 LINE_BYTES = 128
 """Unit in which addresses are compared for reuse: a line of the L2 cache."""

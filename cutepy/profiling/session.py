@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from cutepy.profiling.cupti_source import CuptiSource
 from cutepy.profiling.recorder import Recorder
@@ -13,10 +12,8 @@ from cutepy.profiling.recording import Recording
 from cutepy.profiling.scopes import STATE, listen
 from cutepy.profiling.sources import Source, SourceError
 from cutepy.profiling.torch_source import TorchSource
+from cutepy.profiling.tree import Node
 from cutepy.runtime.launch_watch import WATCHERS
-
-if TYPE_CHECKING:
-    from cutepy.profiling.tree import Node
 
 
 class ProfileError(RuntimeError):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,16 +17,17 @@ from cutepy.sim.advice import Diagnosis
 from cutepy.sim.errors import MemoryAccessError, SimulationError, TrapError
 from cutepy.sim.machine.activity import Activity
 from cutepy.sim.machine.cluster_queue import ClusterQueue
-from cutepy.sim.machine.events import Fence
+from cutepy.sim.machine.events import CompletionPolicy, Fence
+from cutepy.sim.machine.group import Group
 from cutepy.sim.machine.interleaved_schedule import InterleavedSchedule
 from cutepy.sim.machine.interleaving import Interleaving
 from cutepy.sim.machine.lanes import Array, Residents
-from cutepy.sim.machine.launch import RESERVED_SMEM_BYTES
+from cutepy.sim.machine.launch import RESERVED_SMEM_BYTES, Launch
 from cutepy.sim.machine.limits import Watchdog
 from cutepy.sim.machine.memory import MAX_LOCAL_BYTES, OFFSET_MASK, GlobalMemory, Memory, own_field
-from cutepy.sim.machine.observer import Step
+from cutepy.sim.machine.observer import Observer, Step
 from cutepy.sim.machine.schedule import Schedule
-from cutepy.sim.mechanisms.atomics import Atomics
+from cutepy.sim.mechanisms.atomics import Atomics, WideAtomics
 from cutepy.sim.mechanisms.bulk_copies import BulkCopies
 from cutepy.sim.mechanisms.calls import Calls
 from cutepy.sim.mechanisms.clusters import Cluster
@@ -35,7 +36,7 @@ from cutepy.sim.mechanisms.heap import Heap
 from cutepy.sim.mechanisms.launch_control import LaunchControl
 from cutepy.sim.mechanisms.ldmatrix import MatrixAccess
 from cutepy.sim.mechanisms.mbarriers import Mbarriers
-from cutepy.sim.mechanisms.mma import WarpMma
+from cutepy.sim.mechanisms.mma import WarpMma, Wmma
 from cutepy.sim.mechanisms.named_barriers import Barriers
 from cutepy.sim.mechanisms.printing import Printing
 from cutepy.sim.mechanisms.register_pool import RegisterPool
@@ -44,18 +45,10 @@ from cutepy.sim.mechanisms.tensor_maps import TensorMaps
 from cutepy.sim.mechanisms.tma import TensorCopies
 from cutepy.sim.mechanisms.warp import Warp
 from cutepy.sim.mechanisms.wgmma.issue import Wgmma
-from cutepy.sim.mechanisms.wide_atomics import WideAtomics
-from cutepy.sim.mechanisms.wmma import Wmma
 from cutepy.sim.ptx.instruction_set import CLASSES
+from cutepy.sim.ptx.model import Instruction
+from cutepy.sim.translate import Program
 from cutepy.sim.translate.unknown_forms import InstructionNamed
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.events import CompletionPolicy
-    from cutepy.sim.machine.group import Group
-    from cutepy.sim.machine.launch import Launch
-    from cutepy.sim.machine.observer import Observer
-    from cutepy.sim.ptx.model import Instruction
-    from cutepy.sim.translate import Program
 
 
 class _Symbols(dict[str, Array]):
@@ -212,8 +205,7 @@ class Engine:
         block = self.launch.parameter_block
         assert block is not None
         base = np.uint64(block.ctypes.data)
-        full: Array = base + ((address.astype(np.uint64) - base) & np.uint64(0xFFFFFFFF))
-        return full
+        return base + ((address.astype(np.uint64) - base) & np.uint64(0xFFFFFFFF))
 
     def address_of(self, g: Group, name: str) -> Array:
         """Return the address of a variable, with the rank of the CTA if it is in shared memory."""

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from cutepy.sim.advice import Diagnosis
+from cutepy.sim.ptx.model import Instruction
 from cutepy.sim.ptx.source_lines import place
-
-if TYPE_CHECKING:
-    from cutepy.sim.advice import Diagnosis
-    from cutepy.sim.ptx.model import Instruction
 
 REPORT_HINT = "please report the kernel, or this line of PTX, at the project's issue tracker"
 

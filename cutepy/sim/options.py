@@ -7,15 +7,13 @@ import os
 from collections.abc import Mapping, Sequence
 from operator import index
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from cutepy.sim.machine.events import CompletionPolicy
 from cutepy.sim.machine.limits import Limit
 from cutepy.sim.machine.observer import Observer
 from cutepy.sim.machine.policies import policy_named
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.selected_ctas import Coordinates
+from cutepy.sim.machine.selected_ctas import Coordinates
 
 
 def check_flags(**flags: object) -> None:

@@ -14,15 +14,15 @@ from contextlib import contextmanager
 from dataclasses import replace
 from mmap import mmap
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
+from cutepy.layouts.sm90 import SmemPlan
 from cutepy.sim.engine import Engine
 from cutepy.sim.errors import PolicyError, SimulationError
 from cutepy.sim.inspect.banks import AccessSite, SectorSite, Sites, WaitSite
 from cutepy.sim.inspect.breakpoints import Breakpoint
 from cutepy.sim.inspect.tracing import KEPT_EVENTS, Recorder
-from cutepy.sim.machine.events import CompletionPolicy
-from cutepy.sim.machine.host_events import HostEvent
+from cutepy.sim.machine.events import CompletionPolicy, HostEvent
 from cutepy.sim.machine.host_memory import described, storage_range
 from cutepy.sim.machine.interleaving import Interleaving, pauses
 from cutepy.sim.machine.lanes import Array
@@ -48,13 +48,10 @@ from cutepy.sim.parallel.workers import Team, default_processes
 from cutepy.sim.ptx.source_lines import is_of_a_library
 from cutepy.sim.replay import Replayable, Replays, Schedules
 from cutepy.sim.sanitize import AdvisoryWarning, HazardError, Hazards, Sanitizer
+from cutepy.sim.sanitize.certificate.certificates import Certificate
+from cutepy.sim.sanitize.hazards import Hazard
 from cutepy.sim.translate import Program
 from cutepy.sim.translate.unknown_forms import InstructionNamed
-
-if TYPE_CHECKING:
-    from cutepy.layouts.sm90 import SmemPlan
-    from cutepy.sim.sanitize.certificate.certificates import Certificate
-    from cutepy.sim.sanitize.hazards import Hazard
 
 
 def _level_of_the_user() -> int:

@@ -5,12 +5,16 @@ Computed on the CPU, with the sums of the tensor cores bit for bit (`cutepy.sim.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
+import torch
 import typer
 
-if TYPE_CHECKING:
-    import torch
+from cutepy.ops import dequantise, quantise
+from cutepy.ops.quantising import expanded, read_scale
+from cutepy.sim.arithmetic.tensor_core import multiply_accumulate
+from cutepy.testing.numerics import relative_error
 
 STEP, PROMOTED = 32, 128
 """K of an MMA, and K after which sums are promoted."""
@@ -46,8 +50,6 @@ KINDS = (
 
 def draw(k: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Draw normal weights, and activations whose rows differ, with one channel in 128 30 times as large."""
-    import torch
-
     chance = torch.Generator().manual_seed(k)
     x, weight = (torch.randn(_SIZE, k, generator=chance) for _ in range(2))
     x *= torch.exp(torch.randn(_SIZE, 1, generator=chance))
@@ -57,13 +59,6 @@ def draw(k: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 def product(kind: Kind, x: torch.Tensor, weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the kernel's product, before the rounding of the result, and the exact one of the quantised operands."""
-    import numpy as np
-    import torch
-
-    from cutepy.ops import dequantise, quantise
-    from cutepy.ops.quantising import expanded, read_scale
-    from cutepy.sim.arithmetic.tensor_core import multiply_accumulate
-
     (a, scale_a), (b, scale_b) = quantise(x, kind.of_a), quantise(weight, kind.of_b)
     exact = dequantise(a, scale_a, torch.float64) @ dequantise(b, scale_b, torch.float64).mT
     wide_a, wide_b = (each.float().numpy() for each in (a, b))
@@ -90,8 +85,6 @@ def product(kind: Kind, x: torch.Tensor, weight: torch.Tensor) -> tuple[torch.Te
 
 def run_accuracy(extents: list[int]) -> int:
     """Print the relative errors of each kind for these extents of K."""
-    from cutepy.testing.numerics import relative_error
-
     typer.echo(f"{'':18}" + "".join(f"{f'K = {k}':^20}" for k in extents).rstrip())
     typer.echo(f"{'scales, sums':18}" + "".join(f"{'of sums':>10}{'of all':>10}" for _ in extents))
     for kind in KINDS:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
+from cutepy.benchmark import Row
 from cutepy.suites.attention_peers import Peer, available, ours
 from cutepy.suites.attention_problems import AttentionProblem, buffers, wanted
 from cutepy.suites.measurement import Output, measure_all, timed
-
-if TYPE_CHECKING:
-    from cutepy.benchmark import Row
+from cutepy.testing.numerics import relative_error
 
 LARGEST_ERROR, LARGEST_ERROR_E4M3 = 2.0**-7, 2.0**-5
 """Of the norm of a result: two roundings to bfloat16; one of probabilities to e4m3."""
@@ -48,8 +46,6 @@ def _complaint(problem: AttentionProblem, rows: list[Row]) -> str | None:
 
 def _measure(peers: Mapping[str, Peer], problem: AttentionProblem, between: str = "none") -> list[Row]:
     """Measure a problem; peers that don't support it are left out."""
-    from cutepy.testing.numerics import relative_error
-
     made = buffers(problem)
     entries = {"cutepy": ours(problem, made)}
     entries |= {name: found for name, peer in peers.items() if (found := available(peer, problem, made)) is not None}

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import torch
 import typer
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
-from cutepy.suites.attention_problems import PAGED, SOFT_CAP, WINDOW
-
-if TYPE_CHECKING:
-    import torch
-
-    from cutepy.suites.attention_problems import AttentionProblem, Buffers, Result
+from cutepy.ops import attention, attention_decode, attention_mla, attention_varlen
+from cutepy.suites.attention_problems import PAGED, SOFT_CAP, WINDOW, AttentionProblem, Buffers, Result
 
 Peer = Callable[["AttentionProblem", "Buffers"], "Result | None"]
 """Function that returns what computes a problem's results; None if unsupported."""
@@ -21,8 +20,6 @@ Peer = Callable[["AttentionProblem", "Buffers"], "Result | None"]
 
 def ours(problem: AttentionProblem, made: Buffers) -> Result:
     """Compute by cutepy."""
-    from cutepy.ops import attention, attention_decode, attention_mla, attention_varlen
-
     if problem.suite == "mla":
         pages = {"cache_seqlens": made.lengths, "block_table": made.table}
         return lambda i: attention_mla(made.q[i], made.k[i], **pages, causal=problem.causal)  # type: ignore[return-value,arg-type]
@@ -43,9 +40,6 @@ def ours(problem: AttentionProblem, made: Buffers) -> Result:
 
 def _block_mask(problem: AttentionProblem, made: Buffers) -> Any:  # noqa: ANN401
     """Return torch's block mask of the keys up to a query's position: of its document, or of the window."""
-    import torch
-    from torch.nn.attention.flex_attention import create_block_mask
-
     device, extents = made.q[0].device, (None, None, problem.keys, problem.keys)
     if problem.rule == "documents":
         which = torch.repeat_interleave(torch.tensor(problem.documents, device=device))
@@ -56,9 +50,6 @@ def _block_mask(problem: AttentionProblem, made: Buffers) -> Any:  # noqa: ANN40
 
 def cudnn(problem: AttentionProblem, made: Buffers) -> Result | None:
     """Compute by cuDNN, through torch; of one length and 16 bits only."""
-    import torch
-    from torch.nn.attention import SDPBackend, sdpa_kernel
-
     if problem.suite not in ("forward", "backward"):
         return None
 
@@ -73,9 +64,6 @@ def cudnn(problem: AttentionProblem, made: Buffers) -> Result | None:
 
 def torch_compile(problem: AttentionProblem, made: Buffers) -> Result | None:
     """Compute by torch.compile's code: of flex_attention, or of gathered pages and their products."""
-    import torch
-    from torch.nn.attention.flex_attention import flex_attention
-
     if problem.suite not in ("forward", "backward", "masks", *PAGED):
         return None
     if problem.suite in PAGED:
@@ -99,8 +87,6 @@ def paged(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, table: torch.Tensor, keys: int, causal: bool
 ) -> torch.Tensor:
     """Attend by torch's products: q (batch, queries, heads, columns), pages of k and v, table (batch, pages)."""
-    import torch
-
     k, v = (each[table.long()].flatten(1, 2)[:, :keys] for each in (k, v))
     grouped = q.unflatten(2, (k.shape[2], -1))  # heads that share keys, which are not repeated
     scores = torch.einsum("bqngc,bknc->bngqk", grouped, k) * q.shape[-1] ** -0.5
@@ -172,8 +158,6 @@ def _first(found: Any) -> torch.Tensor:  # noqa: ANN401
 
 def _either(problem: AttentionProblem, made: Buffers, attend: Callable[..., Any]) -> Result:
     """Return forward, or backward of results that are there."""
-    import torch
-
     if problem.suite in ("forward", "masks", "e4m3"):
         return lambda i: attend(made.q[i], made.k[i], made.v[i])
     kept: dict[tuple[int, object], tuple[list[torch.Tensor], torch.Tensor]] = {}

@@ -5,10 +5,11 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, get_args
 
-if TYPE_CHECKING:
-    import torch
+import torch
+
+from cutepy import benchmark
 
 Suite = Literal["forward", "backward", "varlen", "masks", "decode", "e4m3", "mla"]
 SUITES = get_args(Suite)
@@ -219,10 +220,6 @@ class Buffers(NamedTuple):
 
 def buffers(problem: AttentionProblem, device: str = "cuda") -> Buffers:
     """Make sets of random normal tensors; pages of the sequences are in any order."""
-    import torch
-
-    from cutepy.benchmark import buffer_sets
-
     lengths = torch.tensor(problem.lengths, device=device, dtype=torch.int32)
     bounds = torch.tensor([0, *problem.queries], device=device).cumsum(0).int()
     page = problem.page or 1
@@ -235,7 +232,7 @@ def buffers(problem: AttentionProblem, device: str = "cuda") -> Buffers:
     }.get(problem.suite, ((problem.batch, problem.keys),) * 2)
     dtype = torch.float8_e4m3fn if problem.suite == "e4m3" else torch.bfloat16
     sets = Buffers([], [], [], [], bounds, lengths, table)
-    for _ in range(buffer_sets(int(problem.bytes))):
+    for _ in range(benchmark.buffer_sets(int(problem.bytes))):
         for name, kept in zip(heads, sets[:4], strict=True):
             if name == "v" and problem.suite == "mla":
                 kept.append(sets.k[-1][..., : problem.value])
@@ -251,8 +248,6 @@ Result = Callable[[int], "torch.Tensor"]
 
 def wanted(problem: AttentionProblem, made: Buffers) -> torch.Tensor:
     """Compute the result of the first set in float64, a head at a time."""
-    import torch
-
     q, k, v = (each[0] for each in made[:3])
     group = problem.heads // problem.kv_heads
     parts = []
@@ -277,8 +272,6 @@ def wanted(problem: AttentionProblem, made: Buffers) -> torch.Tensor:
 
 def _attend_by_rule(problem: AttentionProblem, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     """Attend to one sequence with the rule of the masks suite; documents one after the other."""
-    import torch
-
     if problem.rule == "documents":
         cuts = (each.split(problem.documents) for each in (q, k, v))
         return torch.cat([_attend(*each, causal=True) for each in zip(*cuts, strict=True)])
@@ -294,8 +287,6 @@ def _attend_by_rule(problem: AttentionProblem, q: torch.Tensor, k: torch.Tensor,
 
 
 def _attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool) -> torch.Tensor:
-    import torch
-
     scores = q @ k.mT * q.shape[-1] ** -0.5
     if causal:
         hidden = torch.ones(scores.shape, dtype=torch.bool, device=q.device).triu(1 + k.shape[0] - q.shape[0])

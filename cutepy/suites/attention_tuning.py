@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import torch
+
+from cutepy import benchmark
 from cutepy.host.parallel_compilation import Variant, VariantsError, compile_many
-from cutepy.kernels.attention import tuned
+from cutepy.kernels.attention import op, reference, tuned
 from cutepy.kernels.attention.config import BackwardConfig
 from cutepy.kernels.attention.tuned import Problem
 from cutepy.runtime.dtypes import DTYPES
 from cutepy.suites import tuning
+from cutepy.testing.numerics import relative_error
 from cutepy.tune import Settings, Tunable
 from cutepy.tune.timing import Note
 from cutepy.tune.winners import key_of
-
-if TYPE_CHECKING:
-    import torch
 
 LARGEST_ERROR = {"float16": 2.0**-9, "bfloat16": 2.0**-6, "float8_e4m3fn": 2.0**-5}
 """Of the norm of a result: two roundings, or four of a gradient; of 8 bits one of probabilities to e4m3."""
@@ -48,9 +49,7 @@ class AttentionTunable(Tunable):
     name = tuned.NAME
 
     def __init__(self, most: int = tuned.MOST) -> None:
-        from cutepy.kernels.attention.op import SOURCES
-
-        self.sources, self._most = SOURCES, most
+        self.sources, self._most = op.SOURCES, most
 
     def candidates(self, problem: Settings) -> list[dict[str, Any]]:
         """List the candidates that waste least."""
@@ -66,13 +65,11 @@ class AttentionTunable(Tunable):
 
     def variants(self, problem: Settings, candidate: Settings) -> list[Variant]:
         """Return the variants of all kernels of a candidate, which `plan_forward` and `plan_backward` will find."""
-        from cutepy.kernels.attention.op import backward_variants, forward_variant
-
         config = tuned.chosen_of(tuned.problem_of(problem), candidate).config
         if isinstance(config, BackwardConfig):
-            before, gradients, after = backward_variants(config)
+            before, gradients, after = op.backward_variants(config)
             return [gradients, before, after]
-        return [forward_variant(config)]
+        return [op.forward_variant(config)]
 
     def compile(self, pairs: Sequence[tuple[Settings, Settings]], progress: bool) -> list[Any]:
         """Compile all kernels of candidates in parallel: (problem, candidate) -> its first one, or exception."""
@@ -95,11 +92,6 @@ class AttentionTrial:
     """Tensors of attention, on the current GPU unless another device is given."""
 
     def __init__(self, problem: Problem, device: str = "cuda") -> None:
-        import torch
-
-        from cutepy.benchmark import buffer_sets
-        from cutepy.kernels.attention import reference
-
         self._problem = problem
         of_q, of_k = (problem.batch, problem.queries, problem.heads), (problem.batch, problem.keys, problem.kv_heads)
         shapes = [(*of_q, problem.head), (*of_k, problem.head), (*of_k, problem.head_v), (*of_q, problem.head_v)]
@@ -108,7 +100,8 @@ class AttentionTrial:
         self._out_dtype = torch.bfloat16 if dtype == torch.float8_e4m3fn else dtype
         self.how = problem.head**-0.5, problem.left, problem.right
         self._given = [
-            tuple(torch.randn(shape, device=device).to(dtype) for shape in shapes) for _ in range(buffer_sets(each))
+            tuple(torch.randn(shape, device=device).to(dtype) for shape in shapes)
+            for _ in range(benchmark.buffer_sets(each))
         ]
         self._results: list[tuple[torch.Tensor, ...]] = []
         for q, k, v, do in self._given:
@@ -139,14 +132,12 @@ class AttentionTrial:
         self._launches[key](index)
 
     def _plan(self, candidate: Settings) -> Callable[[int], None]:
-        from cutepy.kernels.attention.op import plan_backward, plan_forward
-
         chosen = tuned.chosen_of(self._problem, candidate)
         q, k, v, _ = self._given[0]
         if self._problem.kind == "forward":
-            launch = plan_forward(q, k, v, *self.how, chosen=chosen)
+            launch = op.plan_forward(q, k, v, *self.how, chosen=chosen)
             return lambda index: launch(*self._given[index][:3], *self._results[index])
-        gradients = plan_backward(q, k, v, *self.how, chosen=chosen)
+        gradients = op.plan_backward(q, k, v, *self.how, chosen=chosen)
 
         def derive(index: int) -> None:
             q, k, v, do = self._given[index]
@@ -156,8 +147,6 @@ class AttentionTrial:
 
     def complaint(self) -> str | None:
         """Compare with plain torch in float64."""
-        from cutepy.testing.numerics import relative_error
-
         found = self._results[0][:1] if self._problem.kind == "forward" else self._results[0]
         limit = LARGEST_ERROR[self._problem.dtype]
         errors = [relative_error(each, want) for each, want in zip(found, self._reference(), strict=True)]
@@ -168,8 +157,6 @@ class AttentionTrial:
 
     def _reference(self) -> list[torch.Tensor]:
         """Compute the results of the first set, once."""
-        from cutepy.kernels.attention import reference
-
         q, k, v, do = self._given[0]
         if not self._wanted and self._problem.kind == "forward":
             self._wanted = [reference.forward(q.to(self._out_dtype), k, v, *self.how)[0]]

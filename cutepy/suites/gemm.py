@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
+from cutepy.benchmark import Row
+from cutepy.benchmark.protocol import Contender
+from cutepy.kernels.gemm.reference import gemm_reference
+from cutepy.ops import gemm
 from cutepy.suites.gemm_problems import GemmProblem, buffers, poison, tf32, tolerance
 from cutepy.suites.gemm_tuning import compile_chosen
 from cutepy.suites.measurement import Output, has_hopper, measure_all, timed
+from cutepy.suites.peers import Peer
 from cutepy.suites.sweeps import summary
-
-if TYPE_CHECKING:
-    from cutepy.benchmark import Row
-    from cutepy.benchmark.protocol import Contender
-    from cutepy.suites.peers import Peer
+from cutepy.testing.numerics import relative_error
 
 
 def run_gemm(
@@ -59,10 +59,6 @@ def _complaint(problem: GemmProblem, rows: list[Row]) -> str | None:
 @tf32()
 def _measure(peers: Mapping[str, Peer], problem: GemmProblem, between: str = "none") -> list[Row]:
     """Measure a problem; peers that don't support it are left out."""
-    from cutepy.kernels.gemm.reference import gemm_reference
-    from cutepy.ops import gemm
-    from cutepy.testing.numerics import relative_error
-
     sets = buffers(problem)
     a, b, out = sets
     contenders: dict[str, Contender] = {"cutepy": lambda index: gemm(a[index], b[index], out=out[index])}

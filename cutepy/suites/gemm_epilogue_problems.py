@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from cutepy import epilogues
+import torch
+
+from cutepy import benchmark, epilogues
 from cutepy.epilogues import Column, Epilogue, Row, Tile, Value, epilogue
-
-if TYPE_CHECKING:
-    import torch
 
 TOKENS = (4096, 512)
 DTYPES = ("bfloat16", "float16")
@@ -35,15 +34,11 @@ def both_scales(acc: Value, by_row: Column, by_column: Row) -> Value:
 
 
 def _swiglu_of_halves(product: torch.Tensor) -> torch.Tensor:
-    import torch
-
     gate, up = product.chunk(2, -1)
     return torch.nn.functional.silu(gate) * up
 
 
 def _bias_gelu(product: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-    import torch
-
     return torch.nn.functional.gelu(product + bias, approximate="tanh")
 
 
@@ -186,14 +181,10 @@ class Buffers(NamedTuple):
 
 def buffers(problem: FusedProblem, device: str = "cuda") -> Buffers:
     """Make sets of random normal operands, whose products are standard normal too."""
-    import torch
-
-    from cutepy.benchmark import buffer_sets
-
     dtype, m, n, k = getattr(torch, problem.dtype), problem.m, problem.n, problem.k
     shapes = {"row": (n,), "column": (m,), "tile": (m, n)}
     made = Buffers([], [], [], [], [])
-    for _ in range(buffer_sets(int(problem.bytes))):
+    for _ in range(benchmark.buffer_sets(int(problem.bytes))):
         b = (torch.randn(n, k, device=device) * k**-0.5).to(dtype)
         gated = problem.kind.epilogue.graph.widest > 1
         drawn = [torch.randn(shapes[each.shape], device=device) for each in problem.kind.epilogue.operands]

@@ -17,18 +17,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import torch
 import typer
 
+from cutepy.benchmark import Report, Row
+from cutepy.benchmark.protocol import Contender
+from cutepy.benchmark.roofline import BYTES_PER_US
+from cutepy.kernels.gemm.reference import gemm_reference
+from cutepy.ops import gemm
 from cutepy.suites.gemm_epilogue_problems import Buffers, FusedProblem, buffers
 from cutepy.suites.measurement import Output, measure_all, timed
-
-if TYPE_CHECKING:
-    import torch
-
-    from cutepy.benchmark import Report, Row
-    from cutepy.benchmark.protocol import Contender
+from cutepy.testing.numerics import epilogue_tolerance, gemm_tolerance, relative_error
 
 UNFUSED, PLAIN = "unfused, compiled", "plain"
 """Contenders: our product with torch.compile's kernel for the rest; our product alone."""
@@ -39,8 +40,6 @@ Peer = Callable[[FusedProblem, Buffers], "Contender | None"]
 
 def ours(problem: FusedProblem, made: Buffers) -> Contender:
     """Multiply by `gemm` with the epilogue."""
-    from cutepy.ops import gemm
-
     function = problem.kind.epilogue
     names = [each.name for each in function.operands]
     named: list[dict[str, Any]] = [dict(zip(names, own, strict=True)) for own in made.operands]
@@ -49,14 +48,11 @@ def ours(problem: FusedProblem, made: Buffers) -> Contender:
 
 def plain(problem: FusedProblem, made: Buffers) -> Contender:
     """Multiply by `gemm`, without the rest."""
-    from cutepy.ops import gemm
-
     return lambda i: gemm(made.a[i], made.halves[i], out=made.product[i])
 
 
 def unfused(problem: FusedProblem, made: Buffers) -> Contender:
     """Multiply by `gemm`, and compute the rest in one kernel of torch.compile."""
-    import torch
 
     def rest(product: torch.Tensor, *operands: torch.Tensor) -> torch.Tensor:
         return _finish(problem.kind.step, product, operands)
@@ -67,7 +63,6 @@ def unfused(problem: FusedProblem, made: Buffers) -> Contender:
 
 def torch_compile(problem: FusedProblem, made: Buffers) -> Contender:
     """Compile the whole with torch.compile: Triton's templates with fused epilogues where they win."""
-    import torch
 
     def whole(a: torch.Tensor, b: torch.Tensor, *operands: torch.Tensor) -> torch.Tensor:
         return _finish(problem.kind.step, a @ b.mT, operands)
@@ -116,8 +111,6 @@ def gain(problem: FusedProblem, unfused_us: float, plain_us: float, fused_us: fl
     >>> tuple(round(each, 6) for each in gain(problem, 14.0, 10.0, 9.0))
     (5.0, 5.0)
     """
-    from cutepy.benchmark.roofline import BYTES_PER_US
-
     return unfused_us - fused_us, unfused_us - plain_us - problem.added_bytes / BYTES_PER_US
 
 
@@ -148,8 +141,6 @@ def run_fused(problems: Sequence[FusedProblem], peers: Mapping[str, Peer], outpu
 
 def tolerance(problem: FusedProblem, contender: str) -> float:
     """Return the allowed relative error of a contender's result; products rounded first have more."""
-    from cutepy.testing.numerics import epilogue_tolerance, gemm_tolerance
-
     if contender == PLAIN:
         return gemm_tolerance(problem.k, 16, problem.dtype)
     rounds = contender in (UNFUSED, "torch.compile")
@@ -164,11 +155,6 @@ def _complaint(problem: FusedProblem, rows: list[Row]) -> str | None:
 
 def _measure(peers: Mapping[str, Peer], problem: FusedProblem) -> list[Row]:
     """Measure a problem; contenders that don't support it are left out."""
-    import torch
-
-    from cutepy.kernels.gemm.reference import gemm_reference
-    from cutepy.testing.numerics import relative_error
-
     torch.compiler.reset()  # otherwise torch refuses to compile one function for ever more extents
     made = buffers(problem)
     product = gemm_reference(made.a[0], made.halves[0])

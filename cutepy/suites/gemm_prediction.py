@@ -9,12 +9,16 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+import torch
+
+import cutepy
+from cutepy.kernels.gemm import tuned
+from cutepy.kernels.gemm.op import plan_gemm
+from cutepy.ops.checking import describe
+from cutepy.predict import Prediction
 from cutepy.tune import Settings
-
-if TYPE_CHECKING:
-    from cutepy.predict import Prediction
 
 
 def predict_gemm(problem: Mapping[str, Any], candidate: Settings, gpu: str) -> list[Prediction]:
@@ -27,13 +31,6 @@ def predict_gemm(problem: Mapping[str, Any], candidate: Settings, gpu: str) -> l
     gpu : str
         "h100" or "h200".
     """
-    import torch
-
-    import cutepy
-    from cutepy.kernels.gemm import tuned
-    from cutepy.kernels.gemm.op import plan_gemm
-    from cutepy.ops.checking import describe
-
     m, n, k = (problem[name] for name in "mnk")
     batch = (problem["batch"],) if problem.get("batch_modes") else ()
 
@@ -85,6 +82,4 @@ def _predicted(gpu: str, pair: tuple[Settings, Settings]) -> _PredictedTime:
 
 def model_of_this_gpu() -> str:
     """Return the name of the constants for torch's current GPU: of an H100, else of an H200."""
-    import torch
-
     return "h100" if torch.cuda.is_available() and "H100" in torch.cuda.get_device_name() else "h200"

@@ -7,12 +7,13 @@ import math
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+import torch
+
+from cutepy import benchmark
 from cutepy.runtime.dtypes import DTYPES
-
-if TYPE_CHECKING:
-    import torch
+from cutepy.testing.numerics import gemm_tolerance
 
 _SQUARES = (512, 1024, 2048, 4096, 8192)
 _LLAMA_3_8B = ((4096, 6144, 4096), (4096, 4096, 4096), (4096, 28672, 4096), (4096, 4096, 14336))
@@ -107,8 +108,6 @@ def out_dtype(dtype: str) -> str:
 
 def tolerance(problem: GemmProblem) -> float:
     """Return the allowed relative error of a result: 0 for integers."""
-    from cutepy.testing.numerics import gemm_tolerance
-
     if problem.dtype == "int8":
         return 0.0
     return gemm_tolerance(problem.k, DTYPES[problem.dtype].bits, out_dtype(problem.dtype))
@@ -117,8 +116,6 @@ def tolerance(problem: GemmProblem) -> float:
 @contextlib.contextmanager
 def tf32() -> Iterator[None]:
     """Let torch, and `gemm`, round float32 to tf32 within the context."""
-    import torch
-
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high")
     try:
@@ -148,12 +145,8 @@ class Buffers(NamedTuple):
 
 def buffers(problem: GemmProblem, device: str = "cuda", *, most: int | None = None) -> Buffers:
     """Make sets of random operands, normal or any integers, and of results: `most` sets at most."""
-    import torch
-
-    from cutepy.benchmark import buffer_sets
-
     dtype, result_dtype = getattr(torch, problem.dtype), getattr(torch, out_dtype(problem.dtype))
-    enough = buffer_sets(int(problem.bytes))
+    enough = benchmark.buffer_sets(int(problem.bytes))
     sets = range(enough if most is None else min(enough, most))
 
     def operand(rows: int, major: str) -> torch.Tensor:

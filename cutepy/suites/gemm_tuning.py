@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from cutepy.device import rules
 from cutepy.host.parallel_compilation import Variant, compile_many
 from cutepy.kernels.gemm import tuned
+from cutepy.kernels.gemm.compilation import SOURCES, variant
+from cutepy.kernels.gemm.gpu import gpu_of
+from cutepy.kernels.gemm.op import plan_gemm
+from cutepy.kernels.gemm.reference import gemm_reference
+from cutepy.kernels.gemm.routes import Launch
 from cutepy.kernels.gemm.signature import GemmSignature
+from cutepy.ops.checking import describe
 from cutepy.runtime.dtypes import DTYPES
 from cutepy.suites import tuning
 from cutepy.suites.gemm_prediction import model_of_this_gpu, predicted_us
 from cutepy.suites.gemm_problems import GemmProblem, buffers, out_dtype, poison, tf32, tolerance
+from cutepy.testing.numerics import relative_error
 from cutepy.tune import Settings, Tunable
 from cutepy.tune.timing import Note
 from cutepy.tune.winners import key_of
-
-if TYPE_CHECKING:
-    from cutepy.kernels.gemm.routes import Launch
 
 
 def settings_of(problem: GemmProblem) -> dict[str, Any]:
@@ -57,8 +63,6 @@ class GemmTunable(Tunable):
     name = tuned.NAME
 
     def __init__(self, problems: Sequence[GemmProblem], most: int = tuned.MOST) -> None:
-        from cutepy.kernels.gemm.compilation import SOURCES
-
         self.sources = (*SOURCES, "cutepy.kernels.gemv")
         self._problems = {key_of(settings_of(problem)): problem for problem in problems}
         self._most = most
@@ -69,16 +73,10 @@ class GemmTunable(Tunable):
 
     def default(self, problem: Settings) -> dict[str, Any]:
         """Return the model's choice, for this GPU or, without one, an H200."""
-        import torch
-
-        from cutepy.kernels.gemm.gpu import gpu_of
-
         return tuned.default(problem, gpu_of(torch.device("cuda" if torch.cuda.is_available() else "cpu")))
 
     def variant(self, problem: Settings, candidate: Settings) -> Variant:
         """Return the variant to compile, which `compile_gemm` will find."""
-        from cutepy.kernels.gemm.compilation import variant
-
         return variant(tuned.chosen_of(problem, candidate).config)
 
     def predict(self, pairs: Sequence[tuple[Settings, Settings]]) -> list[float | None]:
@@ -132,17 +130,11 @@ class GemmTrial:
 
     @tf32()
     def _plan(self, candidate: Settings) -> Launch:
-        from cutepy.kernels.gemm.op import plan_gemm
-        from cutepy.ops.checking import describe
-
         described = describe(self._a[0], self._b[0], outs=(self._out[0],))
         return plan_gemm(described, tuned.chosen_of(settings_of(self._problem), candidate))
 
     def complaint(self) -> str | None:
         """Compare with the product in float64."""
-        from cutepy.kernels.gemm.reference import gemm_reference
-        from cutepy.testing.numerics import relative_error
-
         if self._reference is None:
             self._reference = gemm_reference(self._a[0], self._b[0])
         error = relative_error(self._out[0], self._reference)

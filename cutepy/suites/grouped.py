@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
+import torch
+
+from cutepy.benchmark import Row
+from cutepy.kernels.grouped.reference import grouped_reference
+from cutepy.ops import dequantise
 from cutepy.suites.grouped_peers import Peer, ours
 from cutepy.suites.grouped_problems import GroupedProblem, buffers
 from cutepy.suites.measurement import Output, measure_all, timed
-
-if TYPE_CHECKING:
-    from cutepy.benchmark import Row
+from cutepy.testing.numerics import gemm_tolerance, promoted_tolerance, relative_error
 
 
 def run_grouped(problems: Sequence[GroupedProblem], peers: Mapping[str, Peer], output: Output) -> int:
@@ -34,8 +36,6 @@ def run_grouped(problems: Sequence[GroupedProblem], peers: Mapping[str, Peer], o
 
 
 def _complaint(problem: GroupedProblem, rows: list[Row]) -> str | None:
-    from cutepy.testing.numerics import gemm_tolerance, promoted_tolerance
-
     terms = problem.k if problem.along == "m" else max(problem.sizes)
     bound = gemm_tolerance(terms, 16, "bfloat16") if problem.kind == "bfloat16" else promoted_tolerance("bfloat16")
     right = all(row.error <= bound for row in rows if problem.kind == "bfloat16" or row.contender == "cutepy")
@@ -44,12 +44,6 @@ def _complaint(problem: GroupedProblem, rows: list[Row]) -> str | None:
 
 def _measure(peers: Mapping[str, Peer], problem: GroupedProblem) -> list[Row]:
     """Measure a problem; peers that don't support it are left out."""
-    import torch
-
-    from cutepy.kernels.grouped.reference import grouped_reference
-    from cutepy.ops import dequantise
-    from cutepy.testing.numerics import relative_error
-
     made = buffers(problem)
     a, b = made.a[0], made.b[0]
     entries = {"cutepy": ours(problem, made)}

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+import torch
 import typer
 
-if TYPE_CHECKING:
-    import torch
-
-    from cutepy.benchmark.protocol import Contender
-    from cutepy.suites.grouped_problems import Buffers, GroupedProblem
+from cutepy.benchmark.protocol import Contender
+from cutepy.ops import grouped_gemm, scaled_grouped_gemm
+from cutepy.suites.grouped_problems import Buffers, GroupedProblem
 
 ALIGNMENT = 128
 """Alignment of DeepGEMM's groups in rows."""
@@ -43,8 +42,6 @@ Peer = Callable[["GroupedProblem", "Buffers"], Entry | None]
 
 def ours(problem: GroupedProblem, made: Buffers) -> Entry:
     """Multiply by cutepy; bfloat16 into given results."""
-    from cutepy.ops import grouped_gemm, scaled_grouped_gemm
-
     if problem.kind != "bfloat16":
         return Entry(lambda i: scaled_grouped_gemm(*(each[i] for each in made[:4]), offs=made.ends))
     out = grouped_gemm(made.a[0], made.b[0], offs=made.ends)
@@ -54,8 +51,6 @@ def ours(problem: GroupedProblem, made: Buffers) -> Entry:
 
 def torchs(problem: GroupedProblem, made: Buffers) -> Entry | None:
     """Multiply by torch into new results, for it has no `out`; None where it has no such kernel."""
-    import torch
-
     if problem.kind == "bfloat16":
         multiply = getattr(torch.nn.functional, "grouped_mm", None) or torch._grouped_mm
         return Entry(lambda i: multiply(made.a[i], made.b[i].mT, offs=made.ends))
@@ -84,7 +79,6 @@ def deep_gemm(problem: GroupedProblem, made: Buffers) -> Entry | None:
     if problem.along != "m" or problem.kind == "row":
         return None
     import deep_gemm as theirs  # type: ignore[import-not-found]
-    import torch
 
     group, rows, start = list[int](), list[int](), 0
     for index, size in enumerate(problem.sizes):

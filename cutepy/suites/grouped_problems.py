@@ -6,10 +6,12 @@ import itertools
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, get_args
 
-if TYPE_CHECKING:
-    import torch
+import torch
+
+from cutepy import benchmark
+from cutepy.ops import quantise
 
 Along = Literal["m", "k"]
 Routing = Literal["balanced", "skewed"]
@@ -126,16 +128,11 @@ class Buffers(NamedTuple):
 
 def buffers(problem: GroupedProblem, device: str = "cuda") -> Buffers:
     """Make sets of random normal operands."""
-    import torch
-
-    from cutepy.benchmark import buffer_sets
-    from cutepy.ops import quantise
-
     ends = torch.tensor(problem.sizes, device=device).cumsum(0).int()
     sets = Buffers([], [], [], [], ends)
     groups, tokens, n, k = problem.groups, problem.tokens, problem.n, problem.k
     shapes = ((tokens, k), (groups, n, k)) if problem.along == "m" else ((tokens, n), (tokens, k))
-    for _ in range(buffer_sets(int(problem.bytes))):
+    for _ in range(benchmark.buffer_sets(int(problem.bytes))):
         for kept, scales, shape, of in zip(sets[:2], sets[2:4], shapes, (0, 1), strict=True):
             x = torch.randn(shape, device=device, dtype=torch.bfloat16)
             x = x if problem.along == "m" else x.mT

@@ -6,10 +6,13 @@ import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+import torch
 import typer
+from torch.profiler import ProfilerActivity, profile
 
+from cutepy.benchmark import Report, Row
 from cutepy.suites.layer_parts import (
     LayerFunctions,
     LayerProblem,
@@ -23,11 +26,7 @@ from cutepy.suites.layer_parts import (
     step,
 )
 from cutepy.suites.measurement import Output, measure_all, timed
-
-if TYPE_CHECKING:
-    import torch
-
-    from cutepy.benchmark import Report, Row
+from cutepy.testing.numerics import relative_error
 
 ALLOWED = 2.0
 """Largest ratio of our distance from float64 to torch's, which is that of bfloat16's rounding."""
@@ -134,8 +133,6 @@ def _complaint(problem: LayerProblem, rows: list[Row]) -> str | None:
 def _measure(
     contenders: Mapping[str, Peer], parts: bool, gaps: dict[str, dict[str, Gaps]], problem: LayerProblem
 ) -> list[Row]:
-    import torch
-
     torch.compiler.reset()
     made = make(problem)
     exact = _step_of_layer(problem, kit_of_torch(), made.double())(0)
@@ -176,8 +173,6 @@ def _step_of_layer(
 
 def _step_of_part(problem: LayerProblem, part: Part, compiled: str = "") -> Callable[[int], Any]:
     """Make the function that computes a part, and its gradients where a layer is trained."""
-    import torch
-
     function = _compiled(part.function, compiled)
     with torch.no_grad():
         results = function(*part.given)
@@ -189,22 +184,15 @@ def _step_of_part(problem: LayerProblem, part: Part, compiled: str = "") -> Call
 
 
 def _compiled(function: Callable[..., Any], mode: str) -> Callable[..., Any]:
-    import torch
-
     return torch.compile(function, dynamic=False, mode=mode) if mode else function
 
 
 def _error(found: Sequence[torch.Tensor], exact: Sequence[torch.Tensor]) -> float:
-    from cutepy.testing.numerics import relative_error
-
     return max(relative_error(ours.detach(), truth.detach()) for ours, truth in zip(found, exact, strict=True))
 
 
 def _profiled(run: Callable[[int], Any]) -> Gaps:
     """Replay a step in a CUDA graph, and find its launches."""
-    import torch
-    from torch.profiler import ProfilerActivity, profile
-
     graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
     with torch.cuda.graph(graph, stream=stream):
         run(0)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
-if TYPE_CHECKING:
-    import torch
+import torch
+from torch.nn import functional
+
+from cutepy import ops
 
 Suite = Literal["train", "decode"]
 THETA, EPS = 500_000.0, 1e-5
@@ -133,8 +135,6 @@ class LayerFunctions(NamedTuple):
 
 def kit_of_torch() -> LayerFunctions:
     """Compute by torch's functions."""
-    import torch
-    from torch.nn import functional
 
     def norm_of_sum(x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         total = x + residual
@@ -184,8 +184,6 @@ def kit_of_torch() -> LayerFunctions:
 
 def kit_of_cutepy() -> LayerFunctions:
     """Compute by cutepy's operations."""
-    from cutepy import ops
-
     return LayerFunctions(
         lambda x, weight: ops.rms_norm(x, weight.shape, weight, EPS),
         lambda x, residual, weight: ops.rms_norm(x, weight.shape, weight, EPS, residual=residual),
@@ -239,8 +237,6 @@ class ProblemTensors(NamedTuple):
 
 def make(problem: LayerProblem, device: str = "cuda", sets: int = 2) -> ProblemTensors:
     """Make random tensors, of which weights have the variance that keeps a layer's."""
-    import torch
-
     sizes, chance = problem.sizes, torch.Generator(device).manual_seed(0)
     trains = problem.suite == "train"
 
@@ -317,8 +313,6 @@ def layer(
 
 def parts_of(problem: LayerProblem, kit: LayerFunctions, made: ProblemTensors) -> list[Part]:
     """List the parts of a layer, each with its arguments of the first set."""
-    import torch
-
     found: list[Part] = []
 
     def keep(name: str, function: Callable[..., Any], *given: torch.Tensor) -> Any:  # noqa: ANN401
@@ -334,8 +328,6 @@ def step(
     problem: LayerProblem, function: Callable[..., Any], given: Sequence[torch.Tensor], dy: Sequence[torch.Tensor]
 ) -> Sequence[torch.Tensor]:
     """Compute the results of a function, and the gradients of its arguments where a layer is trained."""
-    import torch
-
     if problem.suite == "decode":
         with torch.no_grad():
             return _several(function(*given))

@@ -6,16 +6,15 @@ import functools
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+import torch
 import typer
+from torch.nn import functional
 
+from cutepy import ops
+from cutepy.benchmark import Report, Row
 from cutepy.suites.measurement import Output, measure_all, timed
-
-if TYPE_CHECKING:
-    import torch
-
-    from cutepy.benchmark import Report, Row
 
 LARGEST_ERROR = 2.0**-6
 """Of the norm of a result: roundings of logits and of their gradients to bfloat16."""
@@ -74,8 +73,6 @@ class Tensors(NamedTuple):
 
 def make(problem: LossProblem, device: str = "cuda", sets: int = 2) -> Tensors:
     """Make random tensors."""
-    import torch
-
     chance = torch.Generator(device).manual_seed(0)
     hidden = [
         torch.randn(problem.rows, problem.features, generator=chance, device=device).bfloat16() for _ in range(sets)
@@ -88,29 +85,21 @@ def make(problem: LossProblem, device: str = "cuda", sets: int = 2) -> Tensors:
 
 def ours(chunk_rows: int | None = None) -> Loss:
     """Compute by cutepy, with the logits of so many rows."""
-    from cutepy import ops
-
     return functools.partial(ops.linear_cross_entropy, chunk_rows=chunk_rows)
 
 
 def of_torch() -> Loss:
     """Compute by torch's own kernels, with all logits."""
-    from torch.nn import functional
-
     return lambda hidden, weight, labels: functional.cross_entropy(functional.linear(hidden, weight), labels)
 
 
 def torch_compile() -> Loss:
     """Compute by the kernels that torch.compile makes."""
-    import torch
-
     return torch.compile(of_torch(), dynamic=False)
 
 
 def torch_chunked() -> Loss:
     """Compute by torch's own linear_cross_entropy, in chunks."""
-    import torch
-
     options: Any = torch.nn.LinearCrossEntropyOptions()
     function: Any = torch.nn.functional.linear_cross_entropy
     return functools.partial(function, options=options)
@@ -178,8 +167,6 @@ def _complaint(problem: LossProblem, rows: list[Row]) -> str | None:
 def _measure(
     contenders: Mapping[str, Callable[[], Loss]], peaks: dict[str, dict[str, int]], problem: LossProblem
 ) -> list[Row]:
-    import torch
-
     torch.compiler.reset()
     made = make(problem)
     exact = in_float64(made)
@@ -200,8 +187,6 @@ def _measure(
 
 def step(loss: Loss, made: Tensors, index: int) -> Sequence[torch.Tensor]:
     """Compute the loss of a set, and its gradients."""
-    import torch
-
     hidden, weight = (each.detach().requires_grad_() for each in (made.hidden[index], made.weight))
     found = loss(hidden, weight, made.labels)
     return (found, *torch.autograd.grad(found, (hidden, weight)))
@@ -209,8 +194,6 @@ def step(loss: Loss, made: Tensors, index: int) -> Sequence[torch.Tensor]:
 
 def _peak(run: Callable[[int], Any]) -> int:
     """Return the most bytes that a step has beyond those that there were."""
-    import torch
-
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
@@ -221,8 +204,6 @@ def _peak(run: Callable[[int], Any]) -> int:
 
 def in_float64(made: Tensors) -> Sequence[torch.Tensor]:
     """Compute the loss of the first set and its gradients in float64, some rows at a time."""
-    import torch
-
     weight, count = made.weight.double(), (made.labels != -100).sum()
     loss, of_weight, of_hidden = weight.new_zeros(()), torch.zeros_like(weight), []
     for hidden, labels in zip(made.hidden[0].split(_CHUNK), made.labels.split(_CHUNK), strict=True):

@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
+import torch
 import typer
 
+from cutepy import benchmark
+from cutepy.benchmark import Report, Row
+from cutepy.benchmark.protocol import Contender
 from cutepy.suites.progress import shown_progress
-
-if TYPE_CHECKING:
-    from cutepy.benchmark import Report, Row
-    from cutepy.benchmark.protocol import Contender
 
 _Problem = TypeVar("_Problem")
 
@@ -38,15 +38,11 @@ class MeasuredProblem(Protocol):
 
 def has_hopper() -> bool:
     """Return whether torch's current GPU is a Hopper."""
-    import torch
-
     return torch.cuda.is_available() and torch.cuda.get_device_capability() == (9, 0)
 
 
 def require_hopper(command: str) -> bool:
     """Return whether a Hopper GPU is here, and print a message if none is."""
-    import torch
-
     if has_hopper():
         return True
     here = f"here is {torch.cuda.get_device_name()}" if torch.cuda.is_available() else "none is here"
@@ -74,16 +70,12 @@ class Output(NamedTuple):
 
 def elementwise() -> Contender:
     """Return a contender that launches a kernel of torch's on 65,536 floats: company between two launches."""
-    import torch
-
     floats = torch.ones(1 << 16, device="cuda")
     return lambda index: floats.mul_(1.0)
 
 
 def norm() -> Contender:
     """Return a contender that launches our normalisation of 16 rows, which overlaps with its neighbours."""
-    import torch
-
     from cutepy.ops import rms_norm
 
     x, weight = (torch.ones(*shape, device="cuda", dtype=torch.bfloat16) for shape in ((16, 4096), (4096,)))
@@ -116,14 +108,12 @@ def timed(
     between : str
         Kernel of `COMPANY` to launch between two launches.
     """
-    from cutepy.benchmark import Row, compare
-
     make = COMPANY[between]
     company = None if make is None else make()
     noise = math.inf
     for _ in range(_TRIES):
         # Ours twice, first and last: the difference is the noise.
-        timings = dict(compare({**contenders, "again": contenders["cutepy"]}, sets=sets, company=company))
+        timings = dict(benchmark.compare({**contenders, "again": contenders["cutepy"]}, sets=sets, company=company))
         noise = abs(timings.pop("again").device_us / timings["cutepy"].device_us - 1)
         if noise <= STEADY:
             break
@@ -176,8 +166,6 @@ def measure_all(
     """
     if not require_hopper(f"bench {command}"):
         return NOT_MEASURED
-    from cutepy.benchmark import Report, environment, regressions
-
     earlier = Report.load(output.against) if output.against else None
     rows: list[Row] = []
     wrong: list[str] = []
@@ -190,9 +178,9 @@ def measure_all(
                 if (found := complaint(problem, measured)) is not None:
                     wrong.append(found)
     finally:
-        report = Report(rows, environment())
+        report = Report(rows, benchmark.environment())
         _tell(report, output, sums)
-    slower = regressions(report, earlier) if earlier else []
+    slower = benchmark.regressions(report, earlier) if earlier else []
     for kind, texts in (("WRONG", wrong), ("SLOWER", slower)):
         for text in texts:
             typer.echo(f"{kind}: {text}", err=True)

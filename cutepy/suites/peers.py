@@ -10,12 +10,17 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 from collections.abc import Callable
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
+import torch
+
+from cutepy.benchmark.protocol import Contender
+from cutepy.kernels.gemm.op import plan_gemm
+from cutepy.kernels.gemm.tuned import signature_of
+from cutepy.kernels.gemv.choice import MOST_ROWS, choose_gemv, configs
+from cutepy.ops.checking import describe
 from cutepy.suites.gemm_problems import Buffers, GemmProblem, out_dtype
-
-if TYPE_CHECKING:
-    from cutepy.benchmark.protocol import Contender
+from cutepy.suites.gemm_tuning import settings_of
 
 Peer = Callable[[GemmProblem, Buffers], "Contender | None"]
 """Function that returns the launcher of a problem on one set of buffers; None if unsupported."""
@@ -29,8 +34,6 @@ def cublas(problem: GemmProblem, buffers: Buffers) -> Contender | None:
 
     Fast accumulation sums 8-bit products in the tensor cores alone, as our kernel does.
     """
-    import torch
-
     a, b, out = buffers
     if a[0].dtype.itemsize > 1:
         multiply = torch.bmm if problem.batch else torch.mm
@@ -75,17 +78,10 @@ def gemv(problem: GemmProblem, buffers: Buffers) -> Contender | None:
 
     K-major matrices of 8 or 16-bit floats only, in rows of whole 16 bytes, of which one has few rows.
     """
-    from cutepy.kernels.gemm.tuned import signature_of
-    from cutepy.kernels.gemv.choice import MOST_ROWS, choose_gemv, configs
-    from cutepy.suites.gemm_tuning import settings_of
-
     kind = signature_of(settings_of(problem))
     many = min(problem.m, problem.n) > MOST_ROWS
     if many or problem.dtype == "float32" or not configs(kind, problem.m, problem.n, problem.k):
         return None
-    from cutepy.kernels.gemm.op import plan_gemm
-    from cutepy.ops.checking import describe
-
     a, b, out = buffers
     described = describe(a[0], b[0], outs=(out[0],))
     launch = plan_gemm(described, choose_gemv(kind, problem.m, problem.n, problem.k))

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from cutepy.tune.timing import Note
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from cutepy.tune.timing import Note
 
 
 @contextlib.contextmanager
 def shown_progress(shown: bool = True) -> Iterator[Note]:
     """Show a progress bar on the standard error, if that is a terminal; the given function updates it."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}", markup=False), BarColumn(30), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, disable=not (shown and console.is_terminal)) as progress:

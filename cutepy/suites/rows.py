@@ -6,17 +6,15 @@ import functools
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import torch
 import typer
 
+from cutepy import ops
+from cutepy.benchmark import Report, Row
 from cutepy.suites.measurement import Output, measure_all, timed
 from cutepy.suites.rows_problems import EPS, Buffers, Result, RowsProblem, buffers, largest_error
-
-if TYPE_CHECKING:
-    import torch
-
-    from cutepy.benchmark import Report, Row
 
 Peer = Callable[[RowsProblem, Buffers], "Result | None"]
 """Function that returns what computes a problem's results; None if unsupported."""
@@ -29,10 +27,6 @@ LARGEST_ERROR = 2.0**-7
 
 def ours(problem: RowsProblem, made: Buffers) -> Result:
     """Compute by cutepy."""
-    import torch
-
-    from cutepy import ops
-
     if problem.operation == "cross_entropy":  # losses of peers other than torch's are float32
         return _either(problem, made, functools.partial(ops.cross_entropy, out_dtype=torch.float32))
     return _either(problem, made, getattr(ops, problem.operation))
@@ -45,15 +39,11 @@ def of_torch(problem: RowsProblem, made: Buffers) -> Result:
 
 def torch_compile(problem: RowsProblem, made: Buffers) -> Result:
     """Compute by the kernels that torch.compile makes."""
-    import torch
-
     function = _function_of_torch(problem)
     return _either(problem, made, torch.compile(function, dynamic=False, mode="max-autotune-no-cudagraphs"))
 
 
 def _function_of_torch(problem: RowsProblem) -> Callable[..., Any]:
-    import torch
-
     functional = torch.nn.functional
     if problem.operation == "swiglu":
         return lambda gate, up: functional.silu(gate) * up
@@ -85,7 +75,6 @@ PEERS: dict[str, Peer] = {"torch": of_torch, "torch.compile": torch_compile, "Qu
 
 def _either(problem: RowsProblem, made: Buffers, function: Callable[..., Any]) -> Result:
     """Return forward, or backward of results that are there."""
-    import torch
 
     def called(*given: torch.Tensor) -> Any:  # noqa: ANN401
         if problem.vectors:
@@ -115,8 +104,6 @@ def _either(problem: RowsProblem, made: Buffers, function: Callable[..., Any]) -
 
 def copy(problem: RowsProblem, made: Buffers) -> Callable[[int], Any]:
     """Copy half of the bytes that the problem moves, by which all of them are moved."""
-    import torch
-
     elems = int(problem.bytes) // 4
     sources = [torch.randn(elems, device=made.inputs[0][0].device, dtype=torch.bfloat16) for _ in made.inputs]
     target = torch.empty_like(sources[0])
@@ -166,8 +153,6 @@ def _complaint(problem: RowsProblem, rows: list[Row]) -> str | None:
 
 def _measure(peers: Mapping[str, Peer], problem: RowsProblem, between: str = "none") -> list[Row]:
     """Measure a problem; peers that don't support it are left out."""
-    import torch
-
     torch.compiler.reset()  # otherwise torch refuses to compile one function for ever more extents
     made = buffers(problem)
     contenders, errors = dict[str, Callable[[int], Any]](), dict[str, float]()

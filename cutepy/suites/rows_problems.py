@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, get_args
 
-if TYPE_CHECKING:
-    import torch
+import torch
+
+from cutepy import benchmark
 
 Operation = Literal["rms_norm", "layer_norm", "softmax", "cross_entropy", "swiglu"]
 Suite = Literal["forward", "backward", "decode"]
@@ -115,9 +116,6 @@ class Buffers(NamedTuple):
 
 def buffers(problem: RowsProblem, device: str = "cuda") -> Buffers:
     """Make sets of random normal tensors."""
-    import torch
-
-    from cutepy.benchmark import buffer_sets
 
     def drawn(*shape: int) -> torch.Tensor:
         return torch.randn(shape, device=device, dtype=torch.bfloat16)
@@ -126,7 +124,7 @@ def buffers(problem: RowsProblem, device: str = "cuda") -> Buffers:
     made = Buffers([], [], [drawn(problem.columns) for _ in range(problem.vectors)])
     if problem.operation == "cross_entropy":
         made.vectors.append(torch.randint(problem.columns, (problem.rows,), device=device))
-    for _ in range(buffer_sets(int(problem.bytes))):
+    for _ in range(benchmark.buffer_sets(int(problem.bytes))):
         made.inputs.append(tuple(drawn(*shape) for _ in range(problem.matrices)))
         if problem.suite == "backward":
             made.dy.append(drawn(problem.rows) if problem.operation == "cross_entropy" else drawn(*shape))
@@ -135,8 +133,6 @@ def buffers(problem: RowsProblem, device: str = "cuda") -> Buffers:
 
 def largest_error(problem: RowsProblem, made: Buffers, results: Sequence[torch.Tensor]) -> float:
     """Return the largest relative Frobenius error of the first set's results from float64; NaN if one holds one."""
-    import torch
-
     if len(results) != problem.results:
         raise ValueError(f"{problem} must have {problem.results} results, got {len(results)}")
     matrices = problem.matrices if problem.suite == "backward" else 1
@@ -163,8 +159,6 @@ def _chunks(problem: RowsProblem) -> Iterator[slice]:
 
 def _wanted(problem: RowsProblem, made: Buffers, chunk: slice) -> list[torch.Tensor]:
     """Compute results of some rows in float64, and their parts of sums."""
-    import torch
-
     backward = problem.suite == "backward"
     inputs = [each[chunk].double().requires_grad_(backward) for each in made.inputs[0]]
     if problem.operation == "cross_entropy":
@@ -180,8 +174,6 @@ def _wanted(problem: RowsProblem, made: Buffers, chunk: slice) -> list[torch.Ten
 
 def _in_float64(problem: RowsProblem, x: torch.Tensor, *others: torch.Tensor) -> torch.Tensor:
     """Compute an operation by definition."""
-    import torch
-
     if problem.operation == "softmax":
         return torch.softmax(x, -1)
     if problem.operation == "swiglu":

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+import torch
 import typer
+from torch.nn.functional import ScalingType, scaled_mm
 
+from cutepy import benchmark
+from cutepy.benchmark.protocol import Contender
+from cutepy.ops import dequantise, quantise, scaled_gemm
 from cutepy.suites.measurement import Output, measure_all, timed
-
-if TYPE_CHECKING:
-    import torch
-
-    from cutepy.benchmark import Row
-    from cutepy.benchmark.protocol import Contender
+from cutepy.testing.numerics import gemm_tolerance, promoted_tolerance, relative_error
 
 EXTENTS = ((4096, 7168, 4096), (64, 7168, 4096), (8192, 8192, 8192))
 """Extents M, N and K."""
@@ -62,14 +62,9 @@ Peer = Callable[[ScaledProblem, Buffers], "Contender | None"]
 
 def buffers(problem: ScaledProblem, device: str = "cuda") -> Buffers:
     """Quantise sets of random normal operands."""
-    import torch
-
-    from cutepy.benchmark import buffer_sets
-    from cutepy.ops import quantise
-
     of_a, of_b = BLOCKS[problem.kind]
     sets = Buffers([], [], [], [])
-    for _ in range(buffer_sets(int(problem.bytes))):
+    for _ in range(benchmark.buffer_sets(int(problem.bytes))):
         (a, scale_a), (b, scale_b) = (
             quantise(torch.randn(rows, problem.k, device=device), block)
             for rows, block in ((problem.m, of_a), (problem.n, of_b))
@@ -81,16 +76,11 @@ def buffers(problem: ScaledProblem, device: str = "cuda") -> Buffers:
 
 def ours(problem: ScaledProblem, sets: Buffers) -> Contender:
     """Multiply by `scaled_gemm`."""
-    from cutepy.ops import scaled_gemm
-
     return lambda i: scaled_gemm(*(each[i] for each in sets), use_fast_accum=problem.fast)
 
 
 def torch_scaled_mm(problem: ScaledProblem, sets: Buffers) -> Contender | None:
     """Multiply by torch's `scaled_mm`, which calls cuBLASLt, or CUTLASS for rows; None where it has no such kernel."""
-    import torch
-    from torch.nn.functional import ScalingType, scaled_mm
-
     kinds = {
         "tensor": (ScalingType.TensorWise, ScalingType.TensorWise),
         "row": (ScalingType.RowWise, ScalingType.RowWise),
@@ -120,7 +110,6 @@ def deep_gemm(problem: ScaledProblem, sets: Buffers) -> Contender | None:
     if problem.kind != "block":
         return None
     import deep_gemm as theirs  # type: ignore[import-not-found]
-    import torch
 
     multiply = getattr(theirs, "fp8_gemm_nt", None) or theirs.gemm_fp8_fp8_bf16_nt
     out = torch.empty(problem.m, problem.n, device=sets.a[0].device, dtype=torch.bfloat16)
@@ -147,20 +136,13 @@ def run_scaled(problems: list[ScaledProblem], peers: Mapping[str, Peer], output:
     return measure_all("scaled", problems, partial(_measure, peers), _complaint, output)
 
 
-def _complaint(problem: ScaledProblem, rows: list[Row]) -> str | None:
-    from cutepy.testing.numerics import gemm_tolerance, promoted_tolerance
-
+def _complaint(problem: ScaledProblem, rows: list[benchmark.Row]) -> str | None:
     bound = gemm_tolerance(problem.k, 8, "bfloat16") if problem.fast else promoted_tolerance("bfloat16")
     right = all(row.error <= bound for row in rows if row.contender == "cutepy")
     return None if right else f"{problem} is beyond its tolerance"
 
 
-def _measure(peers: Mapping[str, Peer], problem: ScaledProblem) -> list[Row]:
-    import torch
-
-    from cutepy.ops import dequantise
-    from cutepy.testing.numerics import relative_error
-
+def _measure(peers: Mapping[str, Peer], problem: ScaledProblem) -> list[benchmark.Row]:
     sets = buffers(problem)
     contenders: dict[str, Contender] = {"cutepy": ours(problem, sets)}
     contenders |= {name: made for name, peer in peers.items() if (made := peer(problem, sets)) is not None}

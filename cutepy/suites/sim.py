@@ -18,10 +18,18 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import numpy as np
+import torch
 import typer
 
+from cutepy import frontends
+from cutepy.benchmark.report import processor
 from cutepy.extras import require
+from cutepy.kernels.gemm import GemmConfig, GemmSignature, compile_gemm
 from cutepy.runtime.program import HOPPER
+from cutepy.sim.parallel.blas import one_thread
+from cutepy.sim.ptx.parser import parse_module
+from cutepy.sim.translate import translate_function
 
 Extents = tuple[int, int, int]
 SMALL: Extents = (512, 512, 1024)
@@ -110,10 +118,6 @@ class SimulatedGemm:
     """Our GEMM of exact sums."""
 
     def __init__(self, extents: Extents) -> None:
-        import torch
-
-        from cutepy.kernels.gemm import GemmConfig, GemmSignature, compile_gemm
-
         m, n, k = extents
         signature = GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float16")
         tile_m, tile_n, tile_k = TILE
@@ -130,18 +134,14 @@ class SimulatedGemm:
 
     def is_right(self) -> bool:
         """Return whether the product equals torch's, bit for bit."""
-        import torch
-
         return torch.equal(self.out, (self.a.float() @ self.b.float().t()).half())
 
 
 def large_product(extents: Extents = LARGE) -> list[Figure]:
     """Time one product on all cores; gives its time, and the memory of all processes."""
-    from cutepy.frontends import simulate
-
     what = f"fp16 GEMM {'x'.join(map(str, extents))}, all cores"
     gemm = SimulatedGemm(extents)
-    with simulate(arch=HOPPER) as run:
+    with frontends.simulate(arch=HOPPER) as run:
         gemm()
     right = gemm.is_right()
     launch = run.launches[-1]
@@ -156,13 +156,9 @@ def large_product(extents: Extents = LARGE) -> list[Figure]:
 
 def small_product(extents: Extents = SMALL, rounds: int = ROUNDS) -> list[Figure]:
     """Time a product on one core; gives the times of ours, of numpy, and of translating our PTX."""
-    import numpy as np
-
-    from cutepy.frontends import simulate
-
     what = f"fp16 GEMM {'x'.join(map(str, extents))}, one core"
     gemm = SimulatedGemm(extents)
-    with simulate(arch=HOPPER, processes=1) as run, one_core():
+    with frontends.simulate(arch=HOPPER, processes=1) as run, one_core():
         a, b = gemm.a.numpy().astype(np.float32), gemm.b.numpy().astype(np.float32).T
         contenders: dict[str, Callable[[], object]] = {
             "cutepy": gemm,
@@ -201,10 +197,8 @@ def _in_a_process(extents: Extents, sanitize: bool) -> float:
 
 def _peak_mib(extents: Extents, sanitize: bool) -> float:
     """Return the peak memory of this process after it ran a product."""
-    from cutepy.frontends import simulate
-
     gemm = SimulatedGemm(extents)
-    with simulate(arch=HOPPER, processes=1, sanitize=sanitize):
+    with frontends.simulate(arch=HOPPER, processes=1, sanitize=sanitize):
         gemm()
     # The peak of `getrusage` has in it what the process has inherited.
     status = Path("/proc/self/status").read_text()
@@ -213,9 +207,7 @@ def _peak_mib(extents: Extents, sanitize: bool) -> float:
 
 
 def _sanitized(gemm: SimulatedGemm) -> None:
-    from cutepy.frontends import simulate
-
-    with simulate(arch=HOPPER, processes=1, sanitize=True):
+    with frontends.simulate(arch=HOPPER, processes=1, sanitize=True):
         gemm()
 
 
@@ -232,9 +224,6 @@ def in_turns(contenders: Mapping[str, Callable[[], object]], rounds: int) -> dic
 
 
 def _translation_s(ptx: str) -> float:
-    from cutepy.sim.ptx.parser import parse_module
-    from cutepy.sim.translate import translate_function
-
     times = []
     for _ in range(_TRANSLATIONS):
         start = time.perf_counter()
@@ -247,8 +236,6 @@ def _translation_s(ptx: str) -> float:
 @contextmanager
 def one_core() -> Iterator[None]:
     """Keep this thread on one core, and numpy's products in it."""
-    from cutepy.sim.parallel.blas import one_thread
-
     cores = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(cores)})
     try:
@@ -259,10 +246,6 @@ def one_core() -> Iterator[None]:
 
 
 def _machine() -> dict[str, str]:
-    import numpy as np
-
-    from cutepy.benchmark.report import processor
-
     return {
         "CPU": processor(),
         "versions": f"python {platform.python_version()}, numpy {np.__version__}",

@@ -5,10 +5,8 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from cutepy.benchmark import Report
+from cutepy.benchmark import Report
 
 _TILES = (1, 16, 64, 132, 400)
 """Least number of 128 x 128 output tiles for each row of the table."""

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
+import torch
 import typer
 
 from cutepy.host import environment
@@ -47,8 +48,6 @@ def run(
     """
     if not require_hopper(command):
         return NOT_MEASURED
-    import torch
-
     started = environment.torchrun()
     if torch.cuda.device_count() > 1 and started is None:
         return _on_every_gpu(torch.cuda.device_count())

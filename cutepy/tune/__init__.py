@@ -7,6 +7,7 @@ protocol of `cutepy.benchmark`, and keeps the winners on the disk, where `winner
 
 from typing import TYPE_CHECKING
 
+from cutepy.extras import loaded_on_use
 from cutepy.tune.space import Rule as Rule, Settings as Settings, Space as Space
 from cutepy.tune.tunable import Trial as Trial, Tunable as Tunable
 from cutepy.tune.winners import Winner as Winner, winner as winner, winners as winners
@@ -17,15 +18,5 @@ if TYPE_CHECKING:
 
 __all__ = ["Rule", "Settings", "Space", "Trial", "Tunable", "Tuning", "TuningError", "Winner", "winner", "winners"]
 
-
-def __getattr__(name: str) -> object:
-    """Load the timing code on first use (PEP 562): an operation that looks up a winner does not need it."""
-    if name in ("Tuning", "TuningError"):
-        from cutepy.tune import tuning
-
-        return getattr(tuning, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(__all__)}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+# An operation that looks up a winner does not need the timing code.
+__getattr__, __dir__ = loaded_on_use(__name__, {"Tuning": "tuning", "TuningError": "tuning"})

@@ -6,6 +6,7 @@ it must compile.
 
 from typing import TYPE_CHECKING
 
+from cutepy.extras import loaded_on_use
 from cutepy.kernels.gemm.config import GemmConfig as GemmConfig
 from cutepy.kernels.gemm.heuristic.choice import select_config as select_config
 from cutepy.kernels.gemm.heuristic.explanation import explain_choice as explain_choice
@@ -16,15 +17,4 @@ if TYPE_CHECKING:
 
 __all__ = ["GemmConfig", "GemmSignature", "compile_gemm", "explain_choice", "select_config"]
 
-
-def __getattr__(name: str) -> object:
-    """Load the compiler's call on first use (PEP 562)."""
-    if name == "compile_gemm":
-        from cutepy.kernels.gemm.compilation import compile_gemm
-
-        return compile_gemm
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(__all__)}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = loaded_on_use(__name__, {"compile_gemm": "compilation"})

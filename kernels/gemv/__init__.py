@@ -6,6 +6,7 @@ compile. The oracle is the GEMM's, `cutepy.kernels.gemm.reference`.
 
 from typing import TYPE_CHECKING
 
+from cutepy.extras import loaded_on_use
 from cutepy.kernels.gemv.choice import select_gemv as select_gemv
 from cutepy.kernels.gemv.config import GemvConfig as GemvConfig
 
@@ -14,15 +15,4 @@ if TYPE_CHECKING:
 
 __all__ = ["GemvConfig", "gemv", "select_gemv"]
 
-
-def __getattr__(name: str) -> object:
-    """Load the kernel's call on first use (PEP 562)."""
-    if name == "gemv":
-        from cutepy.kernels.gemv.op import gemv
-
-        return gemv
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(__all__)}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = loaded_on_use(__name__, {"gemv": "op"})

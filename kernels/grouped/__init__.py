@@ -6,6 +6,7 @@ for, and the DSL only where it must compile.
 
 from typing import TYPE_CHECKING
 
+from cutepy.extras import loaded_on_use
 from cutepy.kernels.grouped.choice import GroupedChoice as GroupedChoice, select_grouped as select_grouped
 from cutepy.kernels.grouped.config import GroupedConfig as GroupedConfig
 
@@ -14,15 +15,4 @@ if TYPE_CHECKING:
 
 __all__ = ["GroupedChoice", "GroupedConfig", "compile_grouped", "select_grouped"]
 
-
-def __getattr__(name: str) -> object:
-    """Load the compiler's call on first use (PEP 562)."""
-    if name == "compile_grouped":
-        from cutepy.kernels.grouped.op import compile_grouped
-
-        return compile_grouped
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(__all__)}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = loaded_on_use(__name__, {"compile_grouped": "op"})

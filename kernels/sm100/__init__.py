@@ -5,6 +5,7 @@
 
 from typing import TYPE_CHECKING
 
+from cutepy.extras import loaded_on_use
 from cutepy.kernels.sm100.config import UmmaGemmConfig as UmmaGemmConfig
 from cutepy.kernels.sm100.signature import UmmaGemmSignature as UmmaGemmSignature
 
@@ -13,15 +14,4 @@ if TYPE_CHECKING:
 
 __all__ = ["UmmaGemmConfig", "UmmaGemmSignature", "block_scales", "compile_gemm", "gemm"]
 
-
-def __getattr__(name: str) -> object:
-    """Load the parts that need torch on first use (PEP 562)."""
-    if name in ("block_scales", "compile_gemm", "gemm"):
-        from cutepy.kernels.sm100 import op
-
-        return getattr(op, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(__all__)}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = loaded_on_use(__name__, dict.fromkeys(("block_scales", "compile_gemm", "gemm"), "op"))

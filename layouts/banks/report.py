@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..drawable import Drawable
 from ..errors import LayoutError
+from ..grids.grid import Picture
 from .access import WarpAccess, as_accesses
 from .measure import AccessReport, Conflict, count, measure
 from .proposals import Proposal, propose
-
-if TYPE_CHECKING:
-    from ..grids.grid import Picture
 
 _SHOWN = 8
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..drawable import Drawable
 from ..errors import LayoutError
+from ..grids.grid import Grid
 from ..writer import ReadOnly
 from . import f2
 from .bits import log2_size, pack, unpack
-
-if TYPE_CHECKING:
-    from ..grids.grid import Grid
 
 Bases = Mapping[str, Sequence[Sequence[int] | int]]
 """In-dimension -> for each of its bits, lowest first, the coordinates in the out-dimensions; an int for a single."""

@@ -6,6 +6,7 @@ them: integers, tuples, lists, dictionaries, and values of the notation.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -277,73 +278,55 @@ def _cga(bases: object, ctas: object = None, split: object = None, order: object
     return triton.cga_of_counts(*(_ints(name, count) for name, count in zip(names, counts, strict=True)))
 
 
-def _blocked(
-    sizePerThread: Any,  # noqa: ANN401
-    threadsPerWarp: Any,  # noqa: ANN401
-    warpsPerCTA: Any,  # noqa: ANN401
-    order: Any,  # noqa: ANN401
-    CGALayout: Any = None,  # noqa: ANN401
-    CTAsPerCGA: Any = None,  # noqa: ANN401
-    CTASplitNum: Any = None,  # noqa: ANN401
-    CTAOrder: Any = None,  # noqa: ANN401
-) -> triton.Blocked:
-    return triton.Blocked(
-        _ints("sizePerThread", sizePerThread),
-        _ints("threadsPerWarp", threadsPerWarp),
-        _ints("warpsPerCTA", warpsPerCTA),
-        _ints("order", order),
-        _cga(CGALayout, CTAsPerCGA, CTASplitNum, CTAOrder),
-    )
+def _optional_int(name: str, value: object) -> int | None:
+    return None if value is None else _int(name, value)
 
 
-def _gluon_blocked(
-    size_per_thread: Any,  # noqa: ANN401
-    threads_per_warp: Any,  # noqa: ANN401
-    warps_per_cta: Any,  # noqa: ANN401
-    order: Any,  # noqa: ANN401
-    cga_layout: Any = None,  # noqa: ANN401
-    ctas_per_cga: Any = None,  # noqa: ANN401
-    cta_split_num: Any = None,  # noqa: ANN401
-    cta_order: Any = None,  # noqa: ANN401
-) -> triton.Blocked:
-    return _blocked(
-        size_per_thread, threads_per_warp, warps_per_cta, order, cga_layout, ctas_per_cga, cta_split_num, cta_order
-    )
+_Reader: TypeAlias = Callable[[str, Any], Any]
 
 
-def _nvidia_mma(
-    versionMajor: Any,  # noqa: ANN401
-    warpsPerCTA: Any,  # noqa: ANN401
-    instrShape: Any,  # noqa: ANN401
-    versionMinor: Any = 0,  # noqa: ANN401
-    CGALayout: Any = None,  # noqa: ANN401
-    CTAsPerCGA: Any = None,  # noqa: ANN401
-    CTASplitNum: Any = None,  # noqa: ANN401
-    CTAOrder: Any = None,  # noqa: ANN401
-) -> triton.Mma:
-    return triton.Mma(
-        (_int("versionMajor", versionMajor), _int("versionMinor", versionMinor)),
-        _ints("warpsPerCTA", warpsPerCTA),
-        _ints("instrShape", instrShape),
-        _cga(CGALayout, CTAsPerCGA, CTASplitNum, CTAOrder),
-    )
+class _EncodingConstructor:
+    """Constructor of an encoding that has bases of a cluster beside parameters of its own.
+
+    Parameters
+    ----------
+    make : callable
+        Makes the encoding of the values of the parameters, and ``cga``.
+    parameters : sequence of (name, reader) or (name, reader, default)
+        A reader checks a value.
+    cga : str
+        Names of the cluster's parameters.
+    """
+
+    def __init__(
+        self, make: Make, parameters: Sequence[tuple[str, _Reader] | tuple[str, _Reader, Any]], cga: str
+    ) -> None:
+        self._make, self._readers, self._cga = make, {row[0]: row[1] for row in parameters}, cga.split()
+        given = [*parameters, *((name, _ints, None) for name in self._cga)]
+        both = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        self.__signature__ = inspect.Signature(
+            [
+                inspect.Parameter(row[0], both, default=row[2] if len(row) == 3 else inspect.Parameter.empty)
+                for row in given
+            ]
+        )
+
+    def __call__(self, *items: Any, **named: Any) -> triton.Encoding:  # noqa: ANN401
+        bound = self.__signature__.bind(*items, **named)
+        bound.apply_defaults()
+        values = [read(name, bound.arguments[name]) for name, read in self._readers.items()]
+        return self._make(*values, cga=_cga(*(bound.arguments[name] for name in self._cga)))  # type: ignore[no-any-return]
 
 
-def _gluon_mma(
-    version: Any,  # noqa: ANN401
-    warps_per_cta: Any,  # noqa: ANN401
-    instr_shape: Any,  # noqa: ANN401
-    cga_layout: Any = None,  # noqa: ANN401
-    ctas_per_cga: Any = None,  # noqa: ANN401
-    cta_split_num: Any = None,  # noqa: ANN401
-    cta_order: Any = None,  # noqa: ANN401
-) -> triton.Mma:
-    return triton.Mma(
-        _ints("version", version),
-        _ints("warps_per_cta", warps_per_cta),
-        _ints("instr_shape", instr_shape),
-        _cga(cga_layout, ctas_per_cga, cta_split_num, cta_order),
-    )
+_TRITON, _GLUON = "CGALayout CTAsPerCGA CTASplitNum CTAOrder", "cga_layout ctas_per_cga cta_split_num cta_order"
+
+
+def _nvmma_shared(
+    width: int, bits: int, transposed: bool, padded: bool, rank: int | None, cga: tuple[tuple[int, ...], ...]
+) -> triton.NvmmaShared:
+    if padded:
+        raise LayoutError("nvmma_shared", (), "padded FP4 is not read: its offsets hold padding beside elements")
+    return triton.NvmmaShared(width, bits, transposed, cga, rank)
 
 
 def _slice(dim: Any, parent: Any) -> triton.Slice:  # noqa: ANN401
@@ -356,84 +339,6 @@ def _dot_op(opIdx: Any, parent: Any, kWidth: Any = 0) -> triton.DotOperand:  # n
 
 def _gluon_dot(operand_index: Any, parent: Any, k_width: Any) -> triton.DotOperand:  # noqa: ANN401
     return _dot_op(operand_index, parent, k_width)
-
-
-def _swizzled_shared(
-    vec: Any,  # noqa: ANN401
-    perPhase: Any,  # noqa: ANN401
-    maxPhase: Any,  # noqa: ANN401
-    order: Any,  # noqa: ANN401
-    CGALayout: Any = None,  # noqa: ANN401
-    CTAsPerCGA: Any = None,  # noqa: ANN401
-    CTASplitNum: Any = None,  # noqa: ANN401
-    CTAOrder: Any = None,  # noqa: ANN401
-) -> triton.Swizzled:
-    return triton.Swizzled(
-        _int("vec", vec),
-        _int("perPhase", perPhase),
-        _int("maxPhase", maxPhase),
-        _ints("order", order),
-        _cga(CGALayout, CTAsPerCGA, CTASplitNum, CTAOrder),
-    )
-
-
-def _gluon_swizzled(
-    vec: Any,  # noqa: ANN401
-    per_phase: Any,  # noqa: ANN401
-    max_phase: Any,  # noqa: ANN401
-    order: Any,  # noqa: ANN401
-    cga_layout: Any = None,  # noqa: ANN401
-    ctas_per_cga: Any = None,  # noqa: ANN401
-    cta_split_num: Any = None,  # noqa: ANN401
-    cta_order: Any = None,  # noqa: ANN401
-) -> triton.Swizzled:
-    return _swizzled_shared(vec, per_phase, max_phase, order, cga_layout, ctas_per_cga, cta_split_num, cta_order)
-
-
-def _nvmma_shared(
-    swizzlingByteWidth: Any,  # noqa: ANN401
-    elementBitWidth: Any,  # noqa: ANN401
-    transposed: Any = False,  # noqa: ANN401
-    fp4Padded: Any = False,  # noqa: ANN401
-    rank: Any = None,  # noqa: ANN401
-    CGALayout: Any = None,  # noqa: ANN401
-    CTAsPerCGA: Any = None,  # noqa: ANN401
-    CTASplitNum: Any = None,  # noqa: ANN401
-    CTAOrder: Any = None,  # noqa: ANN401
-) -> triton.NvmmaShared:
-    if _bool("fp4Padded", fp4Padded):
-        raise LayoutError("nvmma_shared", (), "padded FP4 is not read: its offsets hold padding beside elements")
-    return triton.NvmmaShared(
-        _int("swizzlingByteWidth", swizzlingByteWidth),
-        _int("elementBitWidth", elementBitWidth),
-        _bool("transposed", transposed),
-        _cga(CGALayout, CTAsPerCGA, CTASplitNum, CTAOrder),
-        None if rank is None else _int("rank", rank),
-    )
-
-
-def _gluon_nvmma_shared(
-    swizzle_byte_width: Any,  # noqa: ANN401
-    element_bitwidth: Any,  # noqa: ANN401
-    rank: Any = 2,  # noqa: ANN401
-    transposed: Any = False,  # noqa: ANN401
-    fp4_padded: Any = False,  # noqa: ANN401
-    cga_layout: Any = None,  # noqa: ANN401
-    ctas_per_cga: Any = None,  # noqa: ANN401
-    cta_split_num: Any = None,  # noqa: ANN401
-    cta_order: Any = None,  # noqa: ANN401
-) -> triton.NvmmaShared:
-    return _nvmma_shared(
-        swizzle_byte_width,
-        element_bitwidth,
-        transposed,
-        fp4_padded,
-        rank,
-        cga_layout,
-        ctas_per_cga,
-        cta_split_num,
-        cta_order,
-    )
 
 
 def _linear(register: Any, lane: Any, warp: Any, block: Any) -> triton.Linear:  # noqa: ANN401
@@ -464,14 +369,31 @@ def _gluon_shared_linear(offset_bases: Any, block_bases: Any = (), alignment: An
 
 
 ATTRIBUTES: Mapping[str, Make] = {
-    "blocked": _blocked,
+    "blocked": _EncodingConstructor(
+        triton.Blocked,
+        (("sizePerThread", _ints), ("threadsPerWarp", _ints), ("warpsPerCTA", _ints), ("order", _ints)),
+        _TRITON,
+    ),
     "dot_op": _dot_op,
     "linear": _linear,
-    "nvidia_mma": _nvidia_mma,
-    "nvmma_shared": _nvmma_shared,
+    "nvidia_mma": _EncodingConstructor(
+        lambda major, warps, shape, minor, cga: triton.Mma((major, minor), warps, shape, cga),
+        (("versionMajor", _int), ("warpsPerCTA", _ints), ("instrShape", _ints), ("versionMinor", _int, 0)),
+        _TRITON,
+    ),
+    "nvmma_shared": _EncodingConstructor(
+        _nvmma_shared,
+        (
+            *(("swizzlingByteWidth", _int), ("elementBitWidth", _int), ("transposed", _bool, False)),
+            *(("fp4Padded", _bool, False), ("rank", _optional_int, None)),
+        ),
+        _TRITON,
+    ),
     "shared_linear": _shared_linear,
     "slice": _slice,
-    "swizzled_shared": _swizzled_shared,
+    "swizzled_shared": _EncodingConstructor(
+        triton.Swizzled, (("vec", _int), ("perPhase", _int), ("maxPhase", _int), ("order", _ints)), _TRITON
+    ),
 }
 """Attributes of Triton's dialect ``ttg``."""
 
@@ -505,14 +427,29 @@ CALLS: Mapping[str, Make] = {
     "make_ordered_layout": _ordered,
     "make_swizzle": _make_swizzle,
     # Gluon
-    "BlockedLayout": _gluon_blocked,
+    "BlockedLayout": _EncodingConstructor(
+        triton.Blocked,
+        (("size_per_thread", _ints), ("threads_per_warp", _ints), ("warps_per_cta", _ints), ("order", _ints)),
+        _GLUON,
+    ),
     "DistributedLinearLayout": _gluon_linear,
     "DotOperandLayout": _gluon_dot,
-    "NVMMADistributedLayout": _gluon_mma,
-    "NVMMASharedLayout": _gluon_nvmma_shared,
+    "NVMMADistributedLayout": _EncodingConstructor(
+        triton.Mma, (("version", _ints), ("warps_per_cta", _ints), ("instr_shape", _ints)), _GLUON
+    ),
+    "NVMMASharedLayout": _EncodingConstructor(
+        lambda width, bits, rank, transposed, padded, cga: _nvmma_shared(width, bits, transposed, padded, rank, cga),
+        (
+            *(("swizzle_byte_width", _int), ("element_bitwidth", _int), ("rank", _optional_int, 2)),
+            *(("transposed", _bool, False), ("fp4_padded", _bool, False)),
+        ),
+        _GLUON,
+    ),
     "SharedLinearLayout": _gluon_shared_linear,
     "SliceLayout": _slice,
-    "SwizzledSharedLayout": _gluon_swizzled,
+    "SwizzledSharedLayout": _EncodingConstructor(
+        triton.Swizzled, (("vec", _int), ("per_phase", _int), ("max_phase", _int), ("order", _ints)), _GLUON
+    ),
     # cutepy's values that write all their fields
     **{
         kind.__name__: kind

@@ -9,15 +9,13 @@ CuTe ``pointer_base.hpp``, ``pointer.hpp``, ``pointer_swizzle.hpp``, ``container
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from ..basis import add_coordinates
 from ..composed import ComposedLayout, SmemPtr, Swizzle
 from ..coordinates import make_basis_like
 from ..layout import Layout
-
-if TYPE_CHECKING:
-    from .tokens import Tokens
+from .tokens import Tokens
 
 _IDENTITY = Swizzle(0, 4, 3)
 

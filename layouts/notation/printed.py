@@ -10,19 +10,17 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from ..drawable import Drawable
 from ..errors import LayoutError
+from ..grids.grid import Grid, Picture
 from ..layout import Layout
 from ..modes import rank
+from ..sm90.copy_atom import CopyAtom
+from ..sm90.tiled_copy import TiledCopy
+from ..sm90.tiled_mma import TiledMMA
 from ..writer import to_text
-
-if TYPE_CHECKING:
-    from ..grids.grid import Grid, Picture
-    from ..sm90.copy_atom import CopyAtom
-    from ..sm90.tiled_copy import TiledCopy
-    from ..sm90.tiled_mma import TiledMMA
 
 Operand = Literal["A", "B", "C"]
 

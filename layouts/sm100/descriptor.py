@@ -68,16 +68,8 @@ class SmemDescriptor(OperandDescriptor):
     PTX ISA, "Shared memory descriptor" of tcgen05. CuTe ``arch/mma_sm100_desc.hpp``, ``UMMA::SmemDescriptor``.
     """
 
-    start_address: int
-    leading_byte_offset: int
-    stride_byte_offset: int
-    base_offset: int = field(default=0, kw_only=True)
     lbo_mode: int = field(default=0, kw_only=True)
-    layout_type: int = field(default=0, kw_only=True)
     version: int = field(default=SMEM_DESCRIPTOR_VERSION, kw_only=True)
-    major: Major | None = field(default=None, kw_only=True, compare=False, repr=False)
-    bits: int | None = field(default=None, kw_only=True, compare=False, repr=False)
-    shape_mn_k: tuple[int, int] | None = field(default=None, kw_only=True, compare=False, repr=False)
 
     FIELDS: ClassVar = {
         "start_address": Field(0, 14),

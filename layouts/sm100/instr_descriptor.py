@@ -11,19 +11,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import gcd
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from ..arguments import integer, text
 from ..bit_field import Field, stray_bits
 from ..drawable import Drawable
 from ..errors import LayoutError
+from ..grids.grid import Grid
 from ..hardware import Major
 from ..sm90.gmma import check_major
 from .arch import CTA_GROUPS
 from .kinds import MmaKind, check_choice, check_cta_group, mma_kind, ranged
-
-if TYPE_CHECKING:
-    from ..grids.grid import Grid
 
 _NAME = "InstrDescriptor"
 

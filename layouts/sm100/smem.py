@@ -114,8 +114,8 @@ def make_umma_desc(layout: AnyLayout, *, major: Major, bits: int, start_address:
     >>> from cutepy.layouts import tile_to_shape
     >>> tile = tile_to_shape(umma_layout_atom("MN", "SW128_32B", 32), (128, 8))
     >>> make_umma_desc(tile, major="MN", bits=32, start_address=0x400)  # doctest: +NORMALIZE_WHITESPACE
-    SmemDescriptor(start_address=1024, leading_byte_offset=512, stride_byte_offset=2048, base_offset=0, lbo_mode=0,
-        layout_type=1, version=1)
+    SmemDescriptor(start_address=1024, leading_byte_offset=512, stride_byte_offset=2048, base_offset=0, layout_type=1,
+        lbo_mode=0, version=1)
 
     References
     ----------

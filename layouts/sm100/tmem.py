@@ -10,19 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from ..arguments import integer
 from ..drawable import Drawable
 from ..errors import LayoutError
+from ..grids.grid import Grid
 from ..int_tuple import flatten_to_tuple
 from ..layout import Layout
 from ..writer import to_text
 from .arch import TMEM_COLUMN_BITS, TMEM_COLUMNS, TMEM_LANE_SHIFT, TMEM_LANES, TMEM_QUARTER_LANES
 from .kinds import check_choice, check_cta_group
-
-if TYPE_CHECKING:
-    from ..grids.grid import Grid
 
 _COLUMN_MASK = (1 << TMEM_LANE_SHIFT) - 1
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from ..algebra import coalesce
 from ..arguments import integer, one_of
 from ..basis import E
 from ..errors import LayoutError
+from ..grids.grid import Picture
 from ..hardware import WARP_THREADS
 from ..int_tuple import wrap
 from ..layout import Layout
@@ -26,9 +27,6 @@ from ..sm90.tiled_copy import TiledCopy
 from ..sm90.traits import CopyTraits
 from .arch import TMEM_COLUMN_BITS, TMEM_LANE_SHIFT
 from .tmem import TmemTensor, lane_stride
-
-if TYPE_CHECKING:
-    from ..grids.grid import Picture
 
 DP_BITS: Final = TMEM_COLUMN_BITS << TMEM_LANE_SHIFT
 """Stride from lane to lane of a layout in bits, CuTe's ``TMEM::DP_b``."""

@@ -8,18 +8,16 @@ PTX ISA, "tcgen05.cp" and "Optional Decompression". CuTe ``atom/copy_traits_sm10
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from ..arguments import one_of
 from ..errors import LayoutError
+from ..grids.grid import Picture
 from ..layout import Layout
 from ..sm90.traits import CopyTraits
 from .arch import TMEM_COLUMN_BITS
 from .kinds import check_cta_group
 from .tmem_copy import DP_BITS
-
-if TYPE_CHECKING:
-    from ..grids.grid import Picture
 
 _UNIT_BITS = 128
 _ELEMENTS = 16

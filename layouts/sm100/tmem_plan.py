@@ -8,16 +8,13 @@ PTX ISA, "tcgen05.alloc": a power of two of columns from 32 to 512.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ..arguments import integer
 from ..drawable import Drawable
 from ..errors import LayoutError
+from ..grids.grid import Grid
 from .arch import MIN_ALLOCATION_COLUMNS, TMEM_COLUMNS
 from .tmem import TmemTensor
-
-if TYPE_CHECKING:
-    from ..grids.grid import Grid
 
 Region = int | TmemTensor | tuple["int | TmemTensor", int]
 """Columns, a tensor, or one of these and how many of them stand after each other: stages."""

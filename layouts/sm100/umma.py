@@ -9,19 +9,17 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 from ..arguments import integer, one_of, text
 from ..errors import LayoutError
+from ..grids.grid import Grid, Picture
 from ..hardware import Major
 from ..layout import Layout
 from ..sm90.traits import MmaTraits, Operand, Source
 from .instr_descriptor import InstrDescriptor
 from .kinds import MmaKind, check_choice, mma_kind
 from .tmem import TmemTensor, tmem_accumulator, tmem_operand, tmem_scale_factors
-
-if TYPE_CHECKING:
-    from ..grids.grid import Grid, Picture
 
 ASource = Literal["smem", "tmem"]
 

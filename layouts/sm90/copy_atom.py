@@ -8,18 +8,15 @@ CuTe ``atom/copy_atom.hpp``, ``Copy_Atom``; ``atom/copy_traits.hpp``, ``Universa
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ..arguments import integer, wrong_type
 from ..drawable import Drawable
 from ..errors import LayoutError
+from ..grids.grid import Picture
 from ..layout import Layout
 from ..modes import rank, size
 from .gmma import check_bits
 from .traits import CopyTraits
-
-if TYPE_CHECKING:
-    from ..grids.grid import Picture
 
 VECTOR_BITS = (8, 16, 32, 64, 128)
 """Widths of a single thread's copy instruction."""

@@ -8,7 +8,7 @@ PTX ISA, "Asynchronous Warpgroup Level Matrix Shared Memory Layout": "Strides" a
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, cast
 
 from ..arguments import integer
@@ -62,15 +62,6 @@ class GmmaDescriptor(OperandDescriptor):
     ----------
     CuTe ``arch/mma_sm90_desc.hpp``, ``GmmaDescriptor::bitfield``.
     """
-
-    start_address: int
-    leading_byte_offset: int
-    stride_byte_offset: int
-    base_offset: int = field(default=0, kw_only=True)
-    layout_type: int = field(default=0, kw_only=True)
-    major: Major | None = field(default=None, kw_only=True, compare=False, repr=False)
-    bits: int | None = field(default=None, kw_only=True, compare=False, repr=False)
-    shape_mn_k: tuple[int, int] | None = field(default=None, kw_only=True, compare=False, repr=False)
 
     FIELDS: ClassVar = {
         "start_address": Field(0, 14),

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 from ..algebra import AnyLayout
 from ..arguments import extents, integer, wrong_type
 from ..composed import ComposedLayout
 from ..drawable import Drawable
 from ..errors import LayoutError
+from ..grids.grid import Grid
 from ..hardware import AnySwizzleMode
 from ..int_tuple import product
 from ..layout import Layout
@@ -27,9 +28,6 @@ from .canonical import make_gmma_desc
 from .descriptor import GmmaDescriptor
 from .gmma import check_bits, check_major, split_swizzle
 from .thrfrg import partition_smem
-
-if TYPE_CHECKING:
-    from ..grids.grid import Grid
 
 
 class Descriptor(Protocol):

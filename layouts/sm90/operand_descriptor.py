@@ -8,30 +8,29 @@ PTX ISA, "Asynchronous Warpgroup Level Matrix Shared Memory Layout", and "Shared
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self, cast
 
 from ..arguments import extents, integer
 from ..bit_field import Field, stray_bits
 from ..drawable import Drawable
 from ..errors import LayoutError
+from ..grids.grid import Picture
 from ..hardware import MAJORS, UNIT_BYTES, AnySwizzleMode, Major
 from .explain import explain_walk
 from .gmma import check_bits, check_major
 from .walk import Walk
 
-if TYPE_CHECKING:
-    from ..grids.grid import Picture
-
 IN_UNITS = ("start_address", "leading_byte_offset", "stride_byte_offset")
 """Fields that are kept in units of 16 bytes."""
 
 
+@dataclass(frozen=True)
 class OperandDescriptor(Drawable):
     """Descriptor of an operand in shared memory: (mn, k) -> byte address.
 
-    Its dataclasses have the fields of `FIELDS`, with addresses and offsets in bytes, and `major`, `bits` and
-    `shape_mn_k`, which are not part of the 64 bits.
+    Subclasses have the other fields of `FIELDS`. Addresses and offsets are in bytes. `major`, `bits` and `shape_mn_k`
+    are not part of the 64 bits.
 
     Attributes
     ----------
@@ -53,11 +52,11 @@ class OperandDescriptor(Drawable):
     start_address: int
     leading_byte_offset: int
     stride_byte_offset: int
-    base_offset: int
-    layout_type: int
-    major: Major | None
-    bits: int | None
-    shape_mn_k: tuple[int, int] | None
+    base_offset: int = field(default=0, kw_only=True)
+    layout_type: int = field(default=0, kw_only=True)
+    major: Major | None = field(default=None, kw_only=True, compare=False, repr=False)
+    bits: int | None = field(default=None, kw_only=True, compare=False, repr=False)
+    shape_mn_k: tuple[int, int] | None = field(default=None, kw_only=True, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         of = type(self).__name__
@@ -149,7 +148,7 @@ class OperandDescriptor(Drawable):
                 f"an offset that overflowed its 14 bits, or not {cls.KIND}",
             )
         found = {name: one.read(word) * (UNIT_BYTES if name in IN_UNITS else 1) for name, one in cls.FIELDS.items()}
-        return cls(**found, major=major, bits=bits, shape_mn_k=shape_mn_k)  # type: ignore[call-arg]  # a dataclass's
+        return cls(**found, major=major, bits=bits, shape_mn_k=shape_mn_k)
 
     def __int__(self) -> int:
         word = 0

@@ -8,17 +8,14 @@ PTX ISA, "ldmatrix" and "stmatrix". CuTe ``atom/copy_traits_sm75.hpp`` and ``ato
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ..arguments import integer
 from ..basis import E
 from ..errors import LayoutError
+from ..grids.grid import Picture
 from ..layout import Layout
 from .arch import WARP_THREADS
 from .traits import CopyTraits
-
-if TYPE_CHECKING:
-    from ..grids.grid import Picture
 
 MATRIX_BITS = 8 * 8 * 16
 """Bits of an 8x8 matrix of 16-bit elements."""

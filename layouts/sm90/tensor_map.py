@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING
 
 from ..arguments import integers
 from ..drawable import Drawable
+from ..grids.grid import Grid
 from . import tensor_map_bits as fields
 from .mapped_tensor import (
     MAX_BOX as MAX_BOX,
@@ -31,9 +31,6 @@ from .mapped_tensor import (
     tma_dtype as tma_dtype,
     words_of,
 )
-
-if TYPE_CHECKING:
-    from ..grids.grid import Grid
 
 
 @dataclass(frozen=True)

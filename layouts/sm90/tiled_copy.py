@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from ..algebra import AnyLayout, coalesce, composition, right_inverse
 from ..arguments import check_layout, integer, wrong_type
 from ..composed import ComposedLayout, SmemPtr
 from ..drawable import Drawable
 from ..errors import LayoutError
+from ..grids.grid import Grid, Picture
 from ..int_tuple import IntTuple, check_extents, product, product_each
 from ..layout import Layout
 from ..modes import rank, shape, size, slice_, slice_and_offset, zip_modes
@@ -24,9 +25,6 @@ from ..tiling import logical_product, zipped_divide
 from ..writer import to_text
 from .copy_atom import CopyAtom
 from .thrfrg import on_tile
-
-if TYPE_CHECKING:
-    from ..grids.grid import Grid, Picture
 
 Side = Literal["S", "D"]
 

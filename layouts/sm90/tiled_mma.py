@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from ..algebra import AnyLayout, Tiler, complement, composition, left_inverse, right_inverse
 from ..arguments import check_layout, integer, wrong_type
 from ..composed import ComposedLayout
 from ..drawable import Drawable
 from ..errors import LayoutError
+from ..grids.grid import Grid, Picture
 from ..int_tuple import IntTuple, check_extents, product
 from ..layout import Layout, make_layout
 from ..modes import rank, slice_
@@ -27,9 +28,6 @@ from .iterator import GmmaDescriptorIterator
 from .thrfrg import on_tile, slice_thread, thrfrg
 from .traits import MmaTraits, Operand
 from .wgmma import WgmmaTraits
-
-if TYPE_CHECKING:
-    from ..grids.grid import Grid, Picture
 
 _MODES: dict[Operand, tuple[int, int]] = {"A": (0, 2), "B": (1, 2), "C": (0, 1)}
 """Modes among M, N, K of each operand."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import product
 from math import prod
-from typing import TYPE_CHECKING
 
 from ..algebra import AnyLayout, coalesce, composition, right_inverse
 from ..arguments import integer
@@ -19,15 +18,13 @@ from ..basis import ScaledBasis
 from ..capacity import SMEM_BYTES_PER_CTA, smem_overrun
 from ..drawable import Drawable
 from ..errors import LayoutError
+from ..grids.grid import Grid
 from ..int_tuple import flatten_to_tuple, product_each, wrap
 from ..layout import Layout, make_identity_layout
 from ..modes import depth, rank, size
 from .arch import DTYPE_BITS, TMA_SWIZZLE, UNIT_BYTES, AnySwizzleMode, pattern_bytes
 from .gmma import split_swizzle
 from .tensor_map import SMEM_ALIGNMENT, TensorMap, tma_dtype
-
-if TYPE_CHECKING:
-    from ..grids.grid import Grid
 
 _OPERATION = "make_tma_copy"
 

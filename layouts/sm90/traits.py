@@ -8,16 +8,14 @@ CuTe ``atom/mma_traits.hpp`` and ``atom/copy_traits.hpp``.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, TypeVar, cast
+from typing import Literal, TypeVar, cast
 
 from ..drawable import Drawable
+from ..grids.grid import Grid, Picture
 from ..layout import Layout
 from ..recast import upcast
 from .arch import DTYPE_BITS
 from .gmma import check_bits
-
-if TYPE_CHECKING:
-    from ..grids.grid import Grid, Picture
 
 Operand = Literal["A", "B", "C"]
 Source = Literal["smem", "rmem", "tmem"]

@@ -10,7 +10,7 @@ from cutepy.frontends.backend import active_run, tell
 from cutepy.frontends.cuda_runtime.streams import put
 from cutepy.frontends.stream_state import issue
 from cutepy.runtime import devices
-from cutepy.sim.machine.host_events import Allocation, HostAccess, StreamEvent
+from cutepy.sim.machine.events import Allocation, HostAccess, StreamEvent
 from cutepy.sim.machine.lanes import Array
 
 _INVALID_VALUE, _INVALID_DIRECTION = 1, 21

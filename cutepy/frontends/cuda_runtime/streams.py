@@ -12,7 +12,7 @@ from typing import Any
 from cutepy.frontends.backend import tell
 from cutepy.frontends.polling import CompletedWork
 from cutepy.frontends.stream_state import captures, issue
-from cutepy.sim.machine.host_events import StreamEvent
+from cutepy.sim.machine.events import StreamEvent
 
 _INVALID_HANDLE = 400
 _NOT_READY = 600

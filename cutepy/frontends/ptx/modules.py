@@ -158,8 +158,7 @@ class PtxModule:
         data, kind = placed[name].bytes, np.dtype(dtype)
         if data.nbytes % kind.itemsize:
             raise ValueError(f"{name} has {data.nbytes} bytes, which is no multiple of {kind.itemsize}, as {kind} has")
-        view: Array = data.view(kind)
-        return view
+        return data.view(kind)
 
     @untraced("a launch of cutepy.load_ptx")
     def launch(

@@ -29,8 +29,7 @@ from cutepy.frontends.timing import timer_of
 from cutepy.frontends.torch_device.errors import NotServedError as NotServedError, refused_launch
 from cutepy.predict.timer import Timer
 from cutepy.sim.errors import LaunchError
-from cutepy.sim.machine.events import CompletionPolicy
-from cutepy.sim.machine.host_events import HostAccess, HostEvent
+from cutepy.sim.machine.events import CompletionPolicy, HostAccess, HostEvent
 from cutepy.sim.machine.host_memory import storage_range
 from cutepy.sim.machine.launch import KernelCall
 from cutepy.sim.machine.memory import GlobalMemory

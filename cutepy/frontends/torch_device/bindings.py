@@ -20,7 +20,7 @@ from cutepy.frontends.torch_device.storage import allocations
 from cutepy.frontends.torch_device.touches import touched
 from cutepy.runtime import devices
 from cutepy.runtime.host_calls import INVALID_DEVICE
-from cutepy.sim.machine.host_events import StreamEvent
+from cutepy.sim.machine.events import StreamEvent
 
 _Pair = tuple[Any, Any]
 
@@ -188,6 +188,37 @@ def _address(pointer: Any) -> int:  # noqa: ANN401
     return int(pointer)
 
 
+def _of_both(api: _Api, prefix: str) -> dict[str, Any]:
+    """Return the functions that the driver and the runtime have under names that differ in their prefix only."""
+    served: dict[str, Any] = {
+        "DriverGetVersion": lambda: api.ok(devices.DRIVER_VERSION),
+        "DeviceGetAttribute": api.attribute,
+        "StreamCreateWithPriority": api.create_stream,
+        "StreamBeginCapture": api.begin_capture,
+        "StreamEndCapture": api.end_capture,
+        "StreamIsCapturing": api.is_capturing,
+        "GraphGetNodes": api.graph_nodes,
+        "GraphInstantiate": api.instantiate_graph,
+        "GraphInstantiateWithParams": api.instantiate_graph,
+        "GraphExecUpdate": api.update_graph,
+        "GraphLaunch": api.launch_graph,
+        "EventCreate": api.create_event,
+        "EventRecord": api.record_event,
+        "EventRecordWithFlags": api.record_event,
+        "StreamWaitEvent": api.wait_event,
+        "StreamSynchronize": api.synchronize_stream,
+        "EventSynchronize": api.synchronize_event,
+        "StreamQuery": api.query_stream,
+        "EventQuery": api.query_event,
+        "EventElapsedTime": api.elapsed_ms,
+        "EventDestroy": api.destroy_event,
+        "MemGetInfo": lambda: api.ok(*allocations.free_and_total()),
+        "GetErrorName": lambda error: api.ok(error.name.encode()),
+        "GetErrorString": lambda error: api.ok(error.name.encode()),
+    }
+    return {prefix + name: function for name, function in served.items()}
+
+
 def _driver(module: Any) -> dict[str, Any]:  # noqa: ANN401
     status = module.CUstreamCaptureStatus
     capturing = status.CU_STREAM_CAPTURE_STATUS_NONE, status.CU_STREAM_CAPTURE_STATUS_ACTIVE
@@ -198,42 +229,18 @@ def _driver(module: Any) -> dict[str, Any]:  # noqa: ANN401
     )
     api = _Api(module, codes, capturing, module.CUevent, module.CUstream, module.CUgraphExecUpdateResultInfo)
     context, device = module.CUcontext(1), module.CUdevice(0)
-    served: dict[str, Any] = {
-        "cuDriverGetVersion": lambda: api.ok(devices.DRIVER_VERSION),
+    served = _of_both(api, "cu") | {
         "cuDeviceGetCount": lambda: api.ok(1),
         "cuDeviceGet": lambda ordinal: api.ok(device),
         "cuDeviceGetName": lambda length, device: api.ok(devices.device().name.encode().ljust(length, b"\0")),
         "cuDeviceTotalMem": lambda device: api.ok(devices.device().total_bytes),
-        "cuDeviceGetAttribute": api.attribute,
         "cuCtxGetCurrent": lambda: api.ok(context),
         "cuCtxGetDevice": lambda: api.ok(device),
         "cuCtxCreate": lambda *_: api.ok(context),
         "cuCtxGetStreamPriorityRange": lambda: api.ok(0, -5),
         "cuDevicePrimaryCtxRetain": lambda device: api.ok(context),
         "cuStreamCreate": api.create_stream,
-        "cuStreamCreateWithPriority": api.create_stream,
-        "cuStreamBeginCapture": api.begin_capture,
-        "cuStreamEndCapture": api.end_capture,
-        "cuStreamIsCapturing": api.is_capturing,
-        "cuGraphGetNodes": api.graph_nodes,
-        "cuGraphInstantiate": api.instantiate_graph,
-        "cuGraphInstantiateWithParams": api.instantiate_graph,
-        "cuGraphExecUpdate": api.update_graph,
-        "cuGraphLaunch": api.launch_graph,
-        "cuEventCreate": api.create_event,
-        "cuEventRecord": api.record_event,
-        "cuEventRecordWithFlags": api.record_event,
-        "cuStreamWaitEvent": api.wait_event,
-        "cuStreamSynchronize": api.synchronize_stream,
-        "cuEventSynchronize": api.synchronize_event,
-        "cuStreamQuery": api.query_stream,
-        "cuEventQuery": api.query_event,
         "cuCtxSynchronize": api.synchronize,
-        "cuEventElapsedTime": api.elapsed_ms,
-        "cuEventDestroy": api.destroy_event,
-        "cuMemGetInfo": lambda: api.ok(*allocations.free_and_total()),
-        "cuGetErrorName": lambda error: api.ok(error.name.encode()),
-        "cuGetErrorString": lambda error: api.ok(error.name.encode()),
     }
     served |= questions.of_driver(module, api.ok)
     nothing = (
@@ -258,37 +265,16 @@ def _runtime(module: Any) -> dict[str, Any]:  # noqa: ANN401
         module.cudaError_t.cudaErrorGraphExecUpdateFailure,
     )
     api = _Api(module, codes, capturing, module.cudaEvent_t, module.cudaStream_t, module.cudaGraphExecUpdateResultInfo)
-    served: dict[str, Any] = {
-        "cudaDriverGetVersion": lambda: api.ok(devices.DRIVER_VERSION),
+    served = _of_both(api, "cuda") | {
         "cudaRuntimeGetVersion": lambda: api.ok(devices.DRIVER_VERSION),
         "cudaGetDeviceCount": lambda: api.ok(1),
         "cudaGetDevice": lambda: api.ok(0),
-        "cudaDeviceGetAttribute": api.attribute,
         "cudaStreamCreate": api.create_blocking_stream,
         "cudaStreamCreateWithFlags": api.create_stream,
-        "cudaStreamCreateWithPriority": api.create_stream,
         "cudaDeviceGetStreamPriorityRange": lambda: api.ok(0, -5),
-        "cudaStreamBeginCapture": api.begin_capture,
-        "cudaStreamEndCapture": api.end_capture,
-        "cudaStreamIsCapturing": api.is_capturing,
-        "cudaGraphGetNodes": api.graph_nodes,
-        "cudaGraphInstantiate": api.instantiate_graph,
         "cudaGraphInstantiateWithFlags": api.instantiate_graph,
-        "cudaGraphInstantiateWithParams": api.instantiate_graph,
-        "cudaGraphExecUpdate": api.update_graph,
-        "cudaGraphLaunch": api.launch_graph,
-        "cudaEventCreate": api.create_event,
         "cudaEventCreateWithFlags": api.create_event,
-        "cudaEventRecord": api.record_event,
-        "cudaEventRecordWithFlags": api.record_event,
-        "cudaStreamWaitEvent": api.wait_event,
-        "cudaStreamSynchronize": api.synchronize_stream,
-        "cudaEventSynchronize": api.synchronize_event,
-        "cudaStreamQuery": api.query_stream,
-        "cudaEventQuery": api.query_event,
         "cudaDeviceSynchronize": api.synchronize,
-        "cudaEventElapsedTime": api.elapsed_ms,
-        "cudaEventDestroy": api.destroy_event,
         "cudaMalloc": api.allocate,
         "cudaMallocAsync": api.allocate,
         "cudaFree": api.free,
@@ -297,9 +283,6 @@ def _runtime(module: Any) -> dict[str, Any]:  # noqa: ANN401
         "cudaMemcpyAsync": api.copy(False),
         "cudaMemset": api.fill(1),
         "cudaMemsetAsync": api.fill(1, False),
-        "cudaMemGetInfo": lambda: api.ok(*allocations.free_and_total()),
-        "cudaGetErrorName": lambda error: api.ok(error.name.encode()),
-        "cudaGetErrorString": lambda error: api.ok(error.name.encode()),
     }
     served |= questions.of_runtime(module, api.ok)
     nothing = (

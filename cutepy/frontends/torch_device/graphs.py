@@ -7,7 +7,7 @@ from cutepy.frontends.backend import active_run, tell
 from cutepy.frontends.stream_state import LEGACY, Capture, captures
 from cutepy.frontends.torch_device import streams
 from cutepy.runtime.host_calls import RUNNING
-from cutepy.sim.machine.host_events import StreamEvent
+from cutepy.sim.machine.events import StreamEvent
 
 
 class Graph:

@@ -8,13 +8,12 @@ itself computes on the served device run on the CPU, and are events of the CPU.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch.autograd.profiler
 from torch.autograd.profiler_util import FunctionEvent
 
-if TYPE_CHECKING:
-    from cutepy.sim.run import Run
+from cutepy.sim.run import Run
 
 SUFFIX = " (time of the simulator)"
 

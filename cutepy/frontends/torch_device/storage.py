@@ -24,7 +24,7 @@ from cutepy.frontends.torch_device.errors import NotServedError
 from cutepy.frontends.torch_device.touches import touched
 from cutepy.runtime import devices
 from cutepy.sim.machine import host_memory
-from cutepy.sim.machine.host_events import REUSE, Allocation
+from cutepy.sim.machine.events import REUSE, Allocation
 
 _CPU, _CUDA = 1, 2
 _ALIGNMENT = 512
@@ -261,8 +261,7 @@ def _relabelled(tensor: torch.Tensor, device_type: int) -> torch.Tensor:
     address = _get_pointer(capsule, b"dltensor")
     ctypes.c_int32.from_address(address + 8).value = device_type
     ctypes.c_int32.from_address(address + 12).value = 0
-    result: torch.Tensor = torch._C._from_dlpack(capsule)
-    return result
+    return torch._C._from_dlpack(capsule)
 
 
 def _strided(tensor: torch.Tensor, size: Sequence[int], stride: Sequence[int]) -> torch.Tensor:

@@ -16,7 +16,7 @@ from cutepy.frontends import stream_state
 from cutepy.frontends.backend import tell
 from cutepy.frontends.polling import CompletedWork
 from cutepy.frontends.torch_device.devices import index_of
-from cutepy.sim.machine.host_events import StreamEvent
+from cutepy.sim.machine.events import StreamEvent
 
 polled = CompletedWork()
 

@@ -14,7 +14,7 @@ import torch
 
 from cutepy.frontends import backend, stream_state
 from cutepy.frontends.backend import tell
-from cutepy.sim.machine.host_events import HostAccess, StreamEvent
+from cutepy.sim.machine.events import HostAccess, StreamEvent
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.ptx.model import SourceLine
 

@@ -50,8 +50,7 @@ def unpacked(data: Array, bits: int) -> Array:
     ones = np.unpackbits(data, axis=-1, bitorder="little")
     whole = ones.shape[-1] // bits * bits
     parts = ones[..., :whole].reshape(*data.shape[:-1], -1, bits)
-    codes: Array = np.packbits(parts, axis=-1, bitorder="little")[..., 0]
-    return codes
+    return np.packbits(parts, axis=-1, bitorder="little")[..., 0]
 
 
 @cache

@@ -13,22 +13,20 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 
+from cutepy.layouts.banks import Kind
 from cutepy.layouts.banks.rule import count_wavefronts
 from cutepy.sim.machine.activity import SECTOR_BYTES
 from cutepy.sim.machine.events import PASSES, Access, BarrierEvent
 from cutepy.sim.machine.lanes import WARP, Array
+from cutepy.sim.machine.launch import Launch
 from cutepy.sim.machine.observer import Observer
 from cutepy.sim.machine.wait_sources import WaitBegins
+from cutepy.sim.ptx.model import Instruction
 from cutepy.sim.ptx.source_lines import line_of
-
-if TYPE_CHECKING:
-    from cutepy.layouts.banks import Kind
-    from cutepy.sim.machine.launch import Launch
-    from cutepy.sim.ptx.model import Instruction
 
 _WIDEST = 16
 """Bytes of the widest access of a lane to shared memory: a step by so many turns the banks, and changes no count."""

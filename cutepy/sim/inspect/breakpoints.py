@@ -7,13 +7,9 @@ import sys
 from collections.abc import Callable, Collection, Mapping
 from functools import cache
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING
 
-from cutepy.sim.machine.observer import Observer
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.observer import Step
-    from cutepy.sim.ptx.model import Instruction
+from cutepy.sim.machine.observer import Observer, Step
+from cutepy.sim.ptx.model import Instruction
 
 
 class BreakpointError(ValueError):

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from cutepy.sim.machine.lanes import Array
 from cutepy.sim.machine.shared_memory import Place, view
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from cutepy.sim.machine.lanes import Array
 
 
 @dataclass(frozen=True)

@@ -12,16 +12,14 @@ import zipfile
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from cutepy.sim.inspect.checked import JsonValue, SavedRunError
 from cutepy.sim.inspect.history import SavedCta, SavedLaunch, SavedRun
 from cutepy.sim.inspect.saving import FORMAT, INDEX, MAX_MEMBERS, VERSION, check_sizes
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.lanes import Array
+from cutepy.sim.machine.lanes import Array
 
 MAX_EVENTS = 500_000
 MAX_SMEM = 1 << 18

@@ -22,21 +22,18 @@ import json
 import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from cutepy.sim.inspect.checked import SavedRunError
-from cutepy.sim.inspect.writes import Write
+from cutepy.sim.inspect.tracing import Event, Recorder, Write
 from cutepy.sim.machine.events import BarrierState, TmaEvent, WgmmaEvent
+from cutepy.sim.machine.lanes import Array
+from cutepy.sim.machine.launch import Launch
 from cutepy.sim.ptx.barrier_names import barrier_name
+from cutepy.sim.ptx.model import Instruction
 from cutepy.sim.ptx.source_lines import described
-
-if TYPE_CHECKING:
-    from cutepy.sim.inspect.tracing import Event, Recorder
-    from cutepy.sim.machine.lanes import Array
-    from cutepy.sim.machine.launch import Launch
-    from cutepy.sim.ptx.model import Instruction
 
 FORMAT, VERSION = "cutepy-run", 1
 INDEX = "run.json"

@@ -18,20 +18,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cache
 from math import prod
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
+from cutepy.sim.errors import SimulationError
+from cutepy.sim.machine.address_patterns import LocatedPattern
 from cutepy.sim.machine.events import AsyncOperation, BarrierEvent, CompletionPolicy
+from cutepy.sim.machine.group import Group
 from cutepy.sim.machine.lanes import WARP, Array, Ctas, Threads, spread
-
-if TYPE_CHECKING:
-    from cutepy.sim.errors import SimulationError
-    from cutepy.sim.machine.address_patterns import LocatedPattern
-    from cutepy.sim.machine.group import Group
-    from cutepy.sim.machine.observer import Observer
-    from cutepy.sim.machine.thread_history import ExecutedInstruction
-
+from cutepy.sim.machine.observer import Observer
+from cutepy.sim.machine.thread_history import ExecutedInstruction
 
 _COUNTS = """wgmma wgmma_flops wgmma_bytes tcgen05 tcgen05_flops tma tma_bytes bulk bulk_bytes splits cancel_requests
 cancelled_clusters""".split()

@@ -60,8 +60,7 @@ class AddressPattern:
     def rows(self, size: int) -> Array:
         """Return the distances in units of a power of two."""
         shift = size.bit_length() - 1
-        found: Array = self.once(("rows", size), lambda: self.offsets >> shift)
-        return found
+        return self.once(("rows", size), lambda: self.offsets >> shift)
 
     def cells(self, size: int, granule: int) -> Array | slice:
         """Return the granules from the lowest address on that ranges of `size` bytes touch, each once, in order."""
@@ -86,8 +85,7 @@ class LocatedPattern(NamedTuple):
 
     def addresses(self) -> Array:
         """Return the addresses."""
-        found: Array = (self.pattern.offsets + self.low).view(np.uint64)
-        return found
+        return (self.pattern.offsets + self.low).view(np.uint64)
 
 
 class InOwnCta(NamedTuple):

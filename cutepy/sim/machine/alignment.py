@@ -15,21 +15,18 @@ PTX ISA, "wgmma.mma_async": "The contents of a matrix descriptor must be same ac
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cutepy.layouts.sm90.arch import WARP_THREADS
 from cutepy.sim.advice import Diagnosis
 from cutepy.sim.errors import NamedLanes, Place, SimulationError
+from cutepy.sim.machine.activity import Activity
 from cutepy.sim.machine.events import PartialUnit
+from cutepy.sim.machine.group import Group, Join, Roster
 from cutepy.sim.machine.lanes import WARP, Array
 from cutepy.sim.machine.thread_history import ExecutionCounts, Orders
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.activity import Activity
-    from cutepy.sim.machine.group import Group, Join, Roster
-    from cutepy.sim.ptx.model import Instruction
+from cutepy.sim.ptx.model import Instruction
 
 
 class Alignment:

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cutepy.sim.advice import Diagnosis
 from cutepy.sim.errors import AbsentCtaError, DeadlockError, Place, SimulationError
+from cutepy.sim.machine.group import Group, Roster
 from cutepy.sim.machine.lanes import WARP, Threads
-from cutepy.sim.machine.launch import waits_for_others
+from cutepy.sim.machine.launch import Launch, waits_for_others
 from cutepy.sim.machine.wait_for_graph import instruction, loop, mistake, parts
 from cutepy.sim.machine.wait_sources import AwaitedObject
+from cutepy.sim.ptx.model import Instruction
 from cutepy.sim.ptx.source_lines import place, relative
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.group import Group, Roster
-    from cutepy.sim.machine.launch import Launch
-    from cutepy.sim.ptx.model import Instruction
 
 
 class PartOfAUnit(Exception):

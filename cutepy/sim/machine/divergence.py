@@ -16,21 +16,17 @@ have not exited execute the instruction. "bar.warp.sync" may be executed in diff
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cutepy.sim.advice import Diagnosis
 from cutepy.sim.errors import Execution, Place, SimulationError
-from cutepy.sim.machine.group import Group, Join, Rendezvous, inherited, is_unchanged, places
+from cutepy.sim.machine.group import Group, Join, Rendezvous, Roster, inherited, is_unchanged, places
 from cutepy.sim.machine.lanes import WARP, Array, as_index, mask_of, select
 from cutepy.sim.machine.wait_sources import AwaitedObject
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.group import Roster
-    from cutepy.sim.ptx.model import Instruction
-
+from cutepy.sim.ptx.model import Instruction
 
 Part = tuple[NDArray[np.intp], NDArray[np.intp], int]
 """Rows, columns, and the block where these lanes go on."""
@@ -132,8 +128,7 @@ def in_whole_units(here: Array, wanted: Array, unit: int) -> Array:
     missing = np.zeros((len(here), -(-count // unit) * unit), bool)
     missing[:, :count] = wanted & ~here
     lacks = missing.reshape(len(here), -1, unit).any(axis=2)
-    chosen: Array = here & ~lacks.repeat(unit, axis=1)[:, :count]
-    return chosen
+    return here & ~lacks.repeat(unit, axis=1)[:, :count]
 
 
 def regroup(

@@ -1,6 +1,8 @@
 """Events that observers receive: memory accesses, barrier operations and asynchronous operations, with their lanes.
 
 A `CompletionPolicy` decides when asynchronous operations take effect. Without one they do as they are issued, in order.
+
+Host events: streams, CUDA events, and accesses of host code to memory, as observers receive them beside launches.
 """
 
 from __future__ import annotations
@@ -10,13 +12,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from cutepy.layouts.sm90 import Im2colTensorMap, TensorMap
+from cutepy.sim.machine.address_patterns import InOwnCta, LocatedPattern
 from cutepy.sim.machine.lanes import Array, Ctas, Residents, Threads
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.address_patterns import InOwnCta, LocatedPattern
-    from cutepy.sim.machine.launch import Launch
-    from cutepy.sim.ptx.model import Instruction
-    from cutepy.sim.translate.wgmma_shapes import Shape, SharedTile
+from cutepy.sim.machine.launch import Launch
+from cutepy.sim.ptx.model import Instruction, SourceLine
+from cutepy.sim.translate.wgmma_shapes import Shape, SharedTile
 
 Space = Literal["shared", "global", "local"]
 Proxy = Literal["generic", "async", "tensormap"]
@@ -32,6 +32,15 @@ AsyncKind = Literal[
     "tcgen05",
     "launch_control",
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class LaneEvent:
+    """Event of lanes: the instruction that they execute, their CTAs, and their threads in each of them."""
+
+    instruction: Instruction
+    ctas: Ctas
+    threads: Threads
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +100,7 @@ class Access:
 
 
 @dataclass(frozen=True, slots=True)
-class LocalCopy:
+class LocalCopy(LaneEvent):
     """A copy of arguments or results of a call from one place of local memory to another.
 
     Attributes
@@ -106,9 +115,6 @@ class LocalCopy:
         Bytes that are copied for each lane.
     """
 
-    instruction: Instruction
-    ctas: Ctas
-    threads: Threads
     source: Array = field(repr=False)
     to: Array = field(repr=False)
     size_bytes: int
@@ -203,7 +209,7 @@ GroupKind = Literal["bulk_group", "cp.async group", "wgmma group"]
 
 
 @dataclass(frozen=True, slots=True)
-class BarrierEvent:
+class BarrierEvent(LaneEvent):
     """An operation that synchronises threads, after it took effect: its class says which, and each has its own fields.
 
     Attributes
@@ -222,10 +228,6 @@ class BarrierEvent:
 
     operation: ClassVar[str]
     begins: ClassVar[bool] = False
-
-    instruction: Instruction
-    ctas: Ctas
-    threads: Threads
 
     if TYPE_CHECKING:
 
@@ -678,7 +680,7 @@ class PartialUnit:
 
 
 @dataclass(frozen=True, slots=True)
-class TensorMemoryAccess:
+class TensorMemoryAccess(LaneEvent):
     """An access to tensor memory, by a warp of a CTA or by an operation of the tensor core.
 
     Attributes
@@ -702,9 +704,6 @@ class TensorMemoryAccess:
         Place and shape of the accumulator that an MMA accesses; None of its other accesses, and of other operations.
     """
 
-    instruction: Instruction
-    ctas: Ctas
-    threads: Threads
     slot: int
     granules: Array = field(repr=False)
     lanes: Array = field(repr=False)
@@ -716,7 +715,7 @@ class TensorMemoryAccess:
 
 
 @dataclass(frozen=True, slots=True)
-class TensorMemoryAllocation:
+class TensorMemoryAllocation(LaneEvent):
     """An allocation of tensor memory, its end, or the end of the right to allocate, by a warp of one CTA.
 
     Attributes
@@ -732,9 +731,6 @@ class TensorMemoryAllocation:
         The CTAs whose columns it allocates: of a pair the first warp allocates for both.
     """
 
-    instruction: Instruction
-    ctas: Ctas
-    threads: Threads
     members: tuple[int, ...]
     first: int = 0
     count: int = 0
@@ -742,7 +738,7 @@ class TensorMemoryAllocation:
 
 
 @dataclass(frozen=True, slots=True)
-class WgmmaEvent:
+class WgmmaEvent(LaneEvent):
     """An MMA as it is issued.
 
     Attributes
@@ -761,13 +757,10 @@ class WgmmaEvent:
     a: Array | None
     b: Array
     accumulates: Array
-    instruction: Instruction
-    ctas: Ctas
-    threads: Threads
 
 
 @dataclass(frozen=True, slots=True)
-class TensorMmaEvent:
+class TensorMmaEvent(LaneEvent):
     """An MMA of the tensor core of sm_100, of one thread, as it is issued.
 
     Attributes
@@ -785,9 +778,6 @@ class TensorMmaEvent:
     a: int
     b: int
     a_in_tensor_memory: bool
-    instruction: Instruction
-    ctas: Ctas
-    threads: Threads
 
 
 @dataclass(frozen=True, slots=True)
@@ -816,7 +806,7 @@ class TmaEvent:
 
 
 @dataclass(frozen=True, slots=True)
-class CancelRequest:
+class CancelRequest(LaneEvent):
     """A request of cluster launch control as it is granted or refused; the answer comes later.
 
     Attributes
@@ -830,9 +820,6 @@ class CancelRequest:
         Clusters that have not begun, after that.
     """
 
-    instruction: Instruction
-    ctas: Ctas
-    threads: Threads
     first_cta: tuple[int, int, int] | None
     left: int
 
@@ -888,3 +875,67 @@ class CompletionPolicy:
     def missed(self, launch: Launch) -> str:
         """Name the instruction or thread of a policy that a finished launch lacks; nothing if it has all of them."""
         return ""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamEvent:
+    """An operation on streams and events.
+
+    Attributes
+    ----------
+    operation : str
+        "create" a stream; "record" an event in a stream; let a stream "wait" for an event; let the host "synchronise"
+        with a stream or an event, or with all work if neither is given; "graph" and "end_graph" stand around the work
+        of a graph that is launched in a stream, where what comes next waits for the one before it alone, by the
+        graph's edge, and not for what that one ran beside.
+    stream, event : int or None
+        Handles.
+    blocking : bool
+        Of a stream that is created, whether it waits for stream 0, and that for it.
+    """
+
+    operation: Literal["create", "record", "wait", "synchronise", "graph", "end_graph"]
+    stream: int | None = None
+    event: int | None = None
+    blocking: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class HostAccess:
+    """Memory that is read or written by something other than a kernel, in the order of a stream.
+
+    Attributes
+    ----------
+    what : str
+        Such as "aten::copy_".
+    writes : bool
+    starts : array of int, (run,)
+        Starts of the runs of bytes.
+    size_bytes : int
+        Of each run.
+    stream : int
+    source : SourceLine or None
+        Line of Python that asked for it.
+    """
+
+    what: str
+    writes: bool
+    starts: Array = field(repr=False)
+    size_bytes: int
+    stream: int
+    source: SourceLine | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """Memory that was allocated; `written` says whether there is something in it."""
+
+    address: int
+    size_bytes: int
+    written: bool = False
+
+
+REUSE = "reuse"
+"""Name of a `HostAccess` by which an allocator gives freed memory to what comes next in a stream."""
+
+HostEvent = StreamEvent | HostAccess | Allocation

@@ -7,22 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cutepy.sim.errors import NamedLanes
+from cutepy.sim.machine.events import AsyncOperation
 from cutepy.sim.machine.lanes import Array, Ctas, Index, Residents, Threads, as_index, select
+from cutepy.sim.machine.spinning import Spin
 from cutepy.sim.machine.thread_history import ExecutedInstruction, ExecutionCounts, first
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.events import AsyncOperation
-    from cutepy.sim.machine.spinning import Spin
-    from cutepy.sim.machine.wait_sources import AwaitedObject
-    from cutepy.sim.ptx.model import Instruction
-    from cutepy.sim.translate.control_flow import ControlFlow
-    from cutepy.sim.translate.wgmma_shapes import Shape
+from cutepy.sim.machine.wait_sources import AwaitedObject
+from cutepy.sim.ptx.model import Instruction
+from cutepy.sim.translate.control_flow import ControlFlow
+from cutepy.sim.translate.wgmma_shapes import Shape
 
 
 class Return(NamedTuple):

@@ -9,27 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cutepy.sim.machine.activity import Activity
 from cutepy.sim.machine.deadlock import deadlock
 from cutepy.sim.machine.divergence import Part
-from cutepy.sim.machine.interleaving import Agent
+from cutepy.sim.machine.events import AsyncOperation
+from cutepy.sim.machine.group import Group, Join
+from cutepy.sim.machine.interleaving import Agent, Interleaving
 from cutepy.sim.machine.lanes import WARP
+from cutepy.sim.machine.launch import Launch
 from cutepy.sim.machine.progress import GroupSnapshot, look, together
-from cutepy.sim.machine.schedule import Schedule
+from cutepy.sim.machine.schedule import Mechanism, Schedule
+from cutepy.sim.ptx.model import Instruction
+from cutepy.sim.translate import Program
 from cutepy.sim.translate.control_flow import EXIT
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.activity import Activity
-    from cutepy.sim.machine.events import AsyncOperation
-    from cutepy.sim.machine.group import Group, Join
-    from cutepy.sim.machine.interleaving import Interleaving
-    from cutepy.sim.machine.launch import Launch
-    from cutepy.sim.machine.schedule import Mechanism
-    from cutepy.sim.ptx.model import Instruction
-    from cutepy.sim.translate import Program
 
 
 class InterleavedSchedule(Schedule):

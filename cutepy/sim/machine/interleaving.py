@@ -15,15 +15,12 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from cutepy.sim.machine.events import AsyncOperation, CompletionPolicy
+from cutepy.sim.machine.group import Group
 from cutepy.sim.machine.lanes import Ctas, Threads
 from cutepy.sim.ptx.memory_order import WEAK, strength
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.group import Group
-    from cutepy.sim.ptx.model import Function, Instruction
+from cutepy.sim.ptx.model import Function, Instruction
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,8 +76,7 @@ def mask_of(lanes: Array) -> Array:
     >>> int(mask_of(np.arange(32) < 4))
     15
     """
-    packed: Array = np.packbits(lanes, axis=-1, bitorder="little").view(np.uint32)[..., 0]
-    return packed
+    return np.packbits(lanes, axis=-1, bitorder="little").view(np.uint32)[..., 0]
 
 
 class Threads:

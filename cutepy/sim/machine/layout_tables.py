@@ -28,5 +28,4 @@ def values(layout: Layout) -> Array:
 def by_value_and_thread(layout: Layout) -> Array:
     """Return a thread-value layout as an array, (value, thread)."""
     threads, held = values(layout[0]), values(layout[1])
-    result: Array = held[:, None] + threads[None, :]
-    return result
+    return held[:, None] + threads[None, :]

@@ -5,15 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from cutepy.sim.errors import LimitError
+from cutepy.sim.machine.group import Group, Join, Roster
 from cutepy.sim.machine.wait_for_graph import first_instruction
 from cutepy.sim.ptx.source_lines import place
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.group import Group, Join, Roster
-    from cutepy.sim.translate import Program
+from cutepy.sim.translate import Program
 
 _SHOWN_LINES, _SHOWN_GROUPS = 16, 4
 

@@ -12,27 +12,23 @@ from __future__ import annotations
 
 import bisect
 import ctypes
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn
+from collections.abc import Iterable
+from typing import Any, Literal, NamedTuple, NoReturn
 
 import numpy as np
 
 from cutepy.sim.advice import Diagnosis
-from cutepy.sim.errors import MemoryAccessError, Place, ReadOnlyMemoryError
+from cutepy.sim.errors import MemoryAccessError, NamedLanes, Place, ReadOnlyMemoryError
+from cutepy.sim.machine.activity import Activity
 from cutepy.sim.machine.address_patterns import AddressPatterns, InOwnCta, LocatedPattern
 from cutepy.sim.machine.events import Access, LocalCopy, Proxy, Space
+from cutepy.sim.machine.group import Group
 from cutepy.sim.machine.lanes import Array, Ctas, Residents, Threads, as_index
 from cutepy.sim.machine.opaque_objects import OpaqueObjects
 from cutepy.sim.machine.shared_memory import MemoryContents, SharedMemory, leftover
+from cutepy.sim.ptx.model import Instruction
 from cutepy.sim.semantics.movement import LOCAL_WINDOW, SHARED_WINDOW
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from cutepy.sim.errors import NamedLanes
-    from cutepy.sim.machine.activity import Activity
-    from cutepy.sim.machine.group import Group
-    from cutepy.sim.ptx.model import Instruction
-    from cutepy.sim.translate.wgmma_shapes import SharedTile
+from cutepy.sim.translate.wgmma_shapes import SharedTile
 
 RANK_SHIFT = 24
 """The bit of a shared::cluster address from which on it has the rank of a CTA in its cluster.
@@ -66,8 +62,7 @@ def ranks_in(ctas: Ctas, field: Array) -> Array:
     if ctas.residents.ranked:
         return field
     own = ctas.special["cluster_ctarank"]
-    ranks: Array = np.where(field > 0, field - 1, own.astype(np.int64))
-    return ranks
+    return np.where(field > 0, field - 1, own.astype(np.int64))
 
 
 class PlainLoad(NamedTuple):
@@ -306,8 +301,7 @@ class Memory:
         """Return the rank of the CTA that a shared address is in."""
         offset = address.astype(np.uint64) & np.uint64(SHARED_WINDOW - 1)
         rank = ranks_in(g.ctas, (offset >> np.uint64(RANK_SHIFT)).astype(np.int64))
-        found: Array = np.broadcast_to(rank, np.broadcast_shapes(rank.shape, (g.ctas.count, 1))).astype(np.uint32)
-        return found
+        return np.broadcast_to(rank, np.broadcast_shapes(rank.shape, (g.ctas.count, 1))).astype(np.uint32)
 
     def locate(self, g: Group, i: Instruction, address: Array, size: int, alignment: int) -> Array:
         """Return the positions of shared addresses in `shared`, checked."""

@@ -7,35 +7,31 @@ stops is translated as if there were none.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cutepy.sim.errors import SimulationError
+from cutepy.sim.machine.events import (
+    Access,
+    AsyncOperation,
+    BarrierEvent,
+    CancelRequest,
+    HostEvent,
+    LocalCopy,
+    PartialUnit,
+    TensorMemoryAccess,
+    TensorMemoryAllocation,
+    TensorMmaEvent,
+    TmaEvent,
+    WgmmaEvent,
+)
 from cutepy.sim.machine.group import Group, inherited
-from cutepy.sim.machine.lanes import Array, Ctas, Threads
+from cutepy.sim.machine.lanes import Array, Ctas, Residents, Threads
+from cutepy.sim.machine.launch import Launch
 from cutepy.sim.machine.shared_memory import Place, SharedMemory, view
-
-if TYPE_CHECKING:
-    from cutepy.sim.errors import SimulationError
-    from cutepy.sim.machine.events import (
-        Access,
-        AsyncOperation,
-        BarrierEvent,
-        CancelRequest,
-        LocalCopy,
-        PartialUnit,
-        TensorMemoryAccess,
-        TensorMemoryAllocation,
-        TensorMmaEvent,
-        TmaEvent,
-        WgmmaEvent,
-    )
-    from cutepy.sim.machine.host_events import HostEvent
-    from cutepy.sim.machine.lanes import Residents
-    from cutepy.sim.machine.launch import Launch
-    from cutepy.sim.machine.wait_sources import WaitBegins
-    from cutepy.sim.ptx.model import Function, Instruction
-    from cutepy.sim.translate import Program
+from cutepy.sim.machine.wait_sources import WaitBegins
+from cutepy.sim.ptx.model import Function, Instruction
+from cutepy.sim.translate import Program
 
 
 class Observer:

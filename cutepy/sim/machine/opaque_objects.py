@@ -7,19 +7,15 @@ PTX ISA, "mbarrier": operations other than those on mbarriers; "mbarrier.inval".
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from cutepy.sim.advice import Diagnosis
 from cutepy.sim.errors import BarrierError, Place
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.activity import Activity
-    from cutepy.sim.machine.group import Group
-    from cutepy.sim.machine.lanes import Array
-    from cutepy.sim.machine.thread_history import ExecutedInstruction
-    from cutepy.sim.ptx.model import Instruction
+from cutepy.sim.machine.activity import Activity
+from cutepy.sim.machine.group import Group
+from cutepy.sim.machine.lanes import Array
+from cutepy.sim.machine.thread_history import ExecutedInstruction
+from cutepy.sim.ptx.model import Instruction
 
 _BYTES = 8
 

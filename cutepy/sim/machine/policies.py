@@ -22,20 +22,15 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cutepy.sim.machine.events import AsyncOperation, CompletionPolicy
 from cutepy.sim.machine.interleaving import Agent, Interleaving, RandomSchedule
-from cutepy.sim.machine.lanes import WARP
+from cutepy.sim.machine.lanes import WARP, Ctas, Threads
+from cutepy.sim.machine.launch import Launch
 from cutepy.sim.ptx.instruction_set import OWN_SPACES
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.lanes import Ctas, Threads
-    from cutepy.sim.machine.launch import Launch
-    from cutepy.sim.ptx.model import Instruction
-
+from cutepy.sim.ptx.model import Instruction
 
 _CHOICES = re.compile(r"\d+=\d+(,\d+=\d+)*")
 

@@ -18,16 +18,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from cutepy.sim.machine.activity import Activity
+from cutepy.sim.machine.group import Group
 from cutepy.sim.machine.lanes import WARP, WARPGROUP
-from cutepy.sim.translate.control_flow import EXIT
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.activity import Activity
-    from cutepy.sim.machine.group import Group
-    from cutepy.sim.translate.control_flow import ControlFlow
-
+from cutepy.sim.translate.control_flow import EXIT, ControlFlow
 
 TRUSTED_BLOCKS = 32
 """Blocks that a group runs without a change to memory before it is watched."""

@@ -8,25 +8,19 @@ predicate may go both ways. So the result is a superset of the instructions that
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from cutepy.sim.machine.group import value_of
+from cutepy.sim.machine.group import Group, value_of
+from cutepy.sim.machine.lanes import Array
 from cutepy.sim.machine.memory import OFFSET_MASK, RANK_SHIFT
-from cutepy.sim.ptx.model import Address, Immediate, Register, Special
+from cutepy.sim.ptx.model import Address, Immediate, Instruction, Operand, Register, Special
 from cutepy.sim.semantics.evaluation import results_of
-from cutepy.sim.translate.control_flow import EXIT
+from cutepy.sim.translate.control_flow import EXIT, ControlFlow
 from cutepy.sim.translate.effects import written
 
-if TYPE_CHECKING:
-    from cutepy.sim.machine.group import Group
-    from cutepy.sim.machine.lanes import Array
-    from cutepy.sim.ptx.model import Instruction, Operand
-    from cutepy.sim.translate.control_flow import ControlFlow
-
-
-_Values = dict[int, "Array"]
+_Values = dict[int, Array]
 
 
 class ReachableInstruction(NamedTuple):

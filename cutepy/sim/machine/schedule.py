@@ -20,29 +20,25 @@ PTX ISA, "Programming Model", "PTX Machine Model".
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from cutepy.sim.machine.activity import Activity
 from cutepy.sim.machine.alignment import Alignment
 from cutepy.sim.machine.deadlock import PartOfAUnit, deadlock
 from cutepy.sim.machine.divergence import Part, check_not_crossed, gather, in_whole_units, merge, parts_of, split
+from cutepy.sim.machine.events import AsyncOperation, PartialUnit
 from cutepy.sim.machine.group import Group, Join, Roster
 from cutepy.sim.machine.lanes import WARP, Array, Residents
+from cutepy.sim.machine.launch import Launch
 from cutepy.sim.machine.limits import Watchdog, lanes
 from cutepy.sim.machine.progress import TRUSTED_BLOCKS, TimeOuts, together
 from cutepy.sim.machine.spinning import Spin
 from cutepy.sim.machine.wait_sources import WaitBegins
-from cutepy.sim.ptx.model import Immediate
+from cutepy.sim.ptx.model import Immediate, Instruction
+from cutepy.sim.translate import Program
 from cutepy.sim.translate.control_flow import EXIT
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.activity import Activity
-    from cutepy.sim.machine.events import AsyncOperation, PartialUnit
-    from cutepy.sim.machine.launch import Launch
-    from cutepy.sim.ptx.model import Instruction
-    from cutepy.sim.translate import Program
-
 
 PARKED = -2
 DIVERGED = -3

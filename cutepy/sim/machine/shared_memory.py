@@ -8,22 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from cutepy.layouts import ComposedLayout, Layout, parse
 from cutepy.layouts.sm90 import SmemPlan, SmemRegion
 from cutepy.layouts.sm90.gmma import byte_swizzle, split_swizzle
-from cutepy.layouts.sm90.smem_remarks import named_regions
+from cutepy.layouts.sm90.smem_remarks import NamedRegion, named_regions
 from cutepy.sim.arithmetic.minifloat import bf16_to_f32, table
 from cutepy.sim.machine.lanes import Array, Residents
 from cutepy.sim.machine.layout_tables import values
-
-if TYPE_CHECKING:
-    from cutepy.layouts.sm90.smem_remarks import NamedRegion
-    from cutepy.sim.ptx.model import Function, Module
-
+from cutepy.sim.ptx.model import Function, Module
 
 _NARROW = {"bfloat16": "u2", "float8_e4m3fn": "u1", "float8_e5m2": "u1"}
 """Types that numpy lacks, by torch's names, and the bits they are read as."""
@@ -202,8 +198,7 @@ class Words:
         """Return so many bytes."""
         count = -(-size // 4)
         words = _alternating(count) if self.seed is None else np.resize(_mixed(min(count, _PERIOD), self.seed), count)
-        found: Array = (~words if self.is_complement else words).view(np.uint8)[:size]
-        return found
+        return (~words if self.is_complement else words).view(np.uint8)[:size]
 
 
 MemoryContents = int | Words | Array

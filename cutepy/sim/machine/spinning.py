@@ -10,12 +10,9 @@ that wait for a lock, all but the new owner thus sleep again after one round.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from cutepy.sim.translate.control_flow import EXIT
-
-if TYPE_CHECKING:
-    from cutepy.sim.translate.control_flow import ControlFlow
+from cutepy.sim.translate.control_flow import EXIT, ControlFlow
 
 _NEVER = -1
 _FIRST_SPAN = 8

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from cutepy.layouts.sm90.arch import WARP_THREADS
 from cutepy.sim.errors import Execution, NamedLanes
 from cutepy.sim.machine.lanes import WARP, Array, Ctas, Threads
-
-if TYPE_CHECKING:
-    from cutepy.sim.ptx.model import Instruction
+from cutepy.sim.ptx.model import Instruction
 
 
 class ExecutedInstruction(NamedTuple):

@@ -4,29 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cutepy.sim.advice import Diagnosis
 from cutepy.sim.errors import Execution, NamedLanes, Place, Signaller, SimulationError, Wait, WaitNearMiss
-from cutepy.sim.machine.group import value_of
+from cutepy.sim.machine.group import Group, Roster, value_of
 from cutepy.sim.machine.lanes import Array, Ctas, Threads
 from cutepy.sim.machine.memory import OFFSET_MASK, RANK_SHIFT, own_field, ranks_in
 from cutepy.sim.machine.reachable_code import ReachableCode, ReachableInstruction
 from cutepy.sim.machine.thread_history import first as who_of, of_cta
 from cutepy.sim.machine.wait_sources import AwaitedObject, Source, arrives, copies, operation
 from cutepy.sim.ptx.instruction_set import OWN_SPACES
-from cutepy.sim.ptx.model import Address, Immediate, Register
+from cutepy.sim.ptx.model import Address, Immediate, Instruction, Register
 from cutepy.sim.ptx.source_lines import place
 from cutepy.sim.semantics.movement import LOCAL_WINDOW, SHARED_WINDOW
-from cutepy.sim.translate.control_flow import EXIT
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.group import Group, Roster
-    from cutepy.sim.ptx.model import Instruction
-    from cutepy.sim.translate.control_flow import Block, ControlFlow
-
+from cutepy.sim.translate.control_flow import EXIT, Block, ControlFlow
 
 _TOLD = 4
 

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from cutepy.sim.advice import Diagnosis
 from cutepy.sim.errors import Place, WaitNearMiss
-from cutepy.sim.machine.events import BarrierEvent, MbarrierAt
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.events import Barrier
-    from cutepy.sim.machine.lanes import Array
-    from cutepy.sim.machine.thread_history import ExecutedInstruction
-    from cutepy.sim.ptx.model import Instruction
+from cutepy.sim.machine.events import Barrier, BarrierEvent, MbarrierAt
+from cutepy.sim.machine.lanes import Array
+from cutepy.sim.machine.thread_history import ExecutedInstruction
+from cutepy.sim.ptx.model import Instruction
 
 
 def arrives(i: Instruction) -> bool:

@@ -10,21 +10,19 @@ a launch without clusters, st.async is an illegal instruction (H200, 2026-11-30)
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
 from cutepy.sim.advice import Diagnosis
 from cutepy.sim.errors import BarrierError, Place, SimulationError
+from cutepy.sim.machine.activity import Activity
 from cutepy.sim.machine.events import AsyncOperation
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.activity import Activity
-    from cutepy.sim.machine.group import Group
-    from cutepy.sim.machine.lanes import Array
-    from cutepy.sim.machine.memory import Memory
-    from cutepy.sim.mechanisms.mbarriers import Mbarriers
-    from cutepy.sim.ptx.model import Instruction
+from cutepy.sim.machine.group import Group
+from cutepy.sim.machine.lanes import Array
+from cutepy.sim.machine.memory import Memory
+from cutepy.sim.mechanisms.mbarriers import Mbarriers
+from cutepy.sim.ptx.model import Instruction
 
 
 def issue(

@@ -7,26 +7,21 @@ PTX ISA, "cp.async.bulk", "cp.reduce.async.bulk", "cp.async.bulk.commit_group", 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from cutepy.sim.errors import MemoryAccessError
-from cutepy.sim.machine.activity import Kind
+from cutepy.sim.machine.activity import Activity, Kind
 from cutepy.sim.machine.events import Access, AsyncOperation, GroupCommit, GroupWait, Space
+from cutepy.sim.machine.group import Group
 from cutepy.sim.machine.lanes import WARP, Array, Ctas, Threads
+from cutepy.sim.machine.memory import Memory
 from cutepy.sim.machine.schedule import Mechanism, left_by
 from cutepy.sim.mechanisms.atomics import combine
+from cutepy.sim.mechanisms.clusters import reached
 from cutepy.sim.mechanisms.copy_groups import CopyGroups
 from cutepy.sim.mechanisms.global_runs import Operation
-from cutepy.sim.mechanisms.multicast import reached
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.activity import Activity
-    from cutepy.sim.machine.group import Group
-    from cutepy.sim.machine.memory import Memory
-    from cutepy.sim.mechanisms.mbarriers import Mbarriers
-    from cutepy.sim.ptx.model import Instruction
+from cutepy.sim.mechanisms.mbarriers import Mbarriers
+from cutepy.sim.ptx.model import Instruction
 
 _ALIGNMENT = 16
 _EVERY_BYTE = (1 << _ALIGNMENT) - 1

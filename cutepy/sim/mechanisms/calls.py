@@ -12,7 +12,6 @@ PTX ISA, "Control Flow Instructions: call".
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,14 +21,11 @@ from cutepy.sim.errors import MemoryAccessError, SimulationError
 from cutepy.sim.machine.divergence import parts_of
 from cutepy.sim.machine.group import Group, Join, Return, places
 from cutepy.sim.machine.lanes import Array, select
-from cutepy.sim.machine.memory import MAX_LOCAL_BYTES
+from cutepy.sim.machine.memory import MAX_LOCAL_BYTES, Memory
+from cutepy.sim.machine.schedule import Schedule
 from cutepy.sim.ptx.linking import SLOT_BYTES, Callee, CallSite, slots
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.memory import Memory
-    from cutepy.sim.machine.schedule import Schedule
-    from cutepy.sim.ptx.model import Instruction
-    from cutepy.sim.translate import Program
+from cutepy.sim.ptx.model import Instruction
+from cutepy.sim.translate import Program
 
 _MOST_CALLS = MAX_LOCAL_BYTES // 32
 """Most calls that are nested: a GPU saves the return address and the caller's registers for each."""

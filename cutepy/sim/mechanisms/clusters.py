@@ -1,33 +1,30 @@
 """Clusters: addresses in other CTAs' shared memory, and cluster barriers.
 
+Destination CTAs of a multicast within a cluster.
+
 References
 ----------
-PTX ISA, "Cluster of Cooperative Thread Arrays", "mapa", "getctarank", "barrier.cluster", "st.async".
+PTX ISA, "Cluster of Cooperative Thread Arrays", "mapa", "getctarank", "barrier.cluster", "st.async". PTX ISA,
+"cp.async.bulk": each bit of ctaMask is the %cluster_ctarank of a destination.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from cutepy.sim.advice import Diagnosis
-from cutepy.sim.errors import BarrierError, Place
+from cutepy.sim.errors import BarrierError, MemoryAccessError, Place
+from cutepy.sim.machine.activity import Activity
 from cutepy.sim.machine.events import ClusterArrive, ClusterBarrier, ClusterWait
-from cutepy.sim.machine.lanes import Array
+from cutepy.sim.machine.group import Group
+from cutepy.sim.machine.lanes import Array, Residents
+from cutepy.sim.machine.memory import Memory
 from cutepy.sim.machine.schedule import Mechanism
+from cutepy.sim.machine.thread_history import ExecutedInstruction
 from cutepy.sim.machine.wait_sources import AwaitedObject
 from cutepy.sim.mechanisms.async_stores import issue
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.activity import Activity
-    from cutepy.sim.machine.group import Group
-    from cutepy.sim.machine.lanes import Residents
-    from cutepy.sim.machine.memory import Memory
-    from cutepy.sim.machine.thread_history import ExecutedInstruction
-    from cutepy.sim.mechanisms.mbarriers import Mbarriers
-    from cutepy.sim.ptx.model import Instruction
-
+from cutepy.sim.mechanisms.mbarriers import Mbarriers
+from cutepy.sim.ptx.model import Instruction
 
 _BARRIER = Place("the barrier of the cluster")
 
@@ -140,3 +137,18 @@ class Cluster(Mechanism):
             memory.shared_view(kind, count)[position // size] = stacked if count > 1 else stacked[..., 0]
 
         issue(self._activity, memory, self._mbarriers, g, i, address, barrier, size, "write", store)
+
+
+def reached(g: Group, i: Instruction, own: int, mask: int) -> list[int]:
+    """Return the slots of the CTAs that a mask names, in the cluster of a CTA."""
+    size = g.ctas.residents.cluster_size
+    mask &= 0xFFFF
+    if not mask or mask >> size:
+        raise MemoryAccessError(
+            f"a multicast must reach CTAs of its cluster, which has {size}, got the mask {mask:#06x}",
+            i,
+            g.describe(),
+            fix=Diagnosis("ranks-of-multicast"),
+        )
+    base = own - own % size
+    return [base + rank for rank in range(size) if mask >> rank & 1]

@@ -7,15 +7,12 @@ PTX ISA, "Data Movement and Conversion Instructions: Asynchronous copy": "async-
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from itertools import product
 from operator import attrgetter
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from cutepy.sim.machine.events import AsyncOperation
-    from cutepy.sim.machine.group import Group
+from cutepy.sim.machine.events import AsyncOperation
+from cutepy.sim.machine.group import Group
 
 Thread = tuple[int, int]
 """The slot of a CTA, and a thread of it."""

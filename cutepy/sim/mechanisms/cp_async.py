@@ -7,23 +7,19 @@ PTX ISA, "cp.async", "cp.async.commit_group", "cp.async.wait_group", "cp.async.m
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from cutepy.sim.advice import Diagnosis
 from cutepy.sim.errors import MemoryAccessError
+from cutepy.sim.machine.activity import Activity
 from cutepy.sim.machine.events import Access, AsyncOperation, GroupCommit, GroupWait
+from cutepy.sim.machine.group import Group
 from cutepy.sim.machine.lanes import Array, Ctas, Threads
+from cutepy.sim.machine.memory import Memory
 from cutepy.sim.machine.schedule import Mechanism, left_by
 from cutepy.sim.mechanisms.copy_groups import CopyGroups, threads_of
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.activity import Activity
-    from cutepy.sim.machine.group import Group
-    from cutepy.sim.machine.memory import Memory
-    from cutepy.sim.mechanisms.mbarriers import Mbarriers
-    from cutepy.sim.ptx.model import Instruction
+from cutepy.sim.mechanisms.mbarriers import Mbarriers
+from cutepy.sim.ptx.model import Instruction
 
 
 class ThreadCopies(Mechanism):

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
+from cutepy.sim.machine.activity import Activity
 from cutepy.sim.machine.events import Access
+from cutepy.sim.machine.group import Group
 from cutepy.sim.machine.lanes import Array, Ctas, Threads
-from cutepy.sim.mechanisms.tensor_boxes import Box
-from cutepy.sim.mechanisms.tensor_elements import ADDRESSES, Coordinates
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.activity import Activity
-    from cutepy.sim.machine.group import Group
-    from cutepy.sim.mechanisms.tensor_columns import Column
-    from cutepy.sim.ptx.model import Instruction
+from cutepy.sim.mechanisms.tensor_boxes import ADDRESSES, Box, Coordinates
+from cutepy.sim.mechanisms.tensor_columns import Column
+from cutepy.sim.ptx.model import Instruction
 
 Operation = Literal["read", "write", "atomic"]
 

@@ -9,18 +9,16 @@ CUDA C++ Programming Guide, "Dynamic Global Memory Allocation and Operations": 8
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from cutepy.sim.errors import MemoryAccessError
+from cutepy.sim.machine.activity import Activity
+from cutepy.sim.machine.group import Group
 from cutepy.sim.machine.lanes import Array
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.activity import Activity
-    from cutepy.sim.machine.group import Group
-    from cutepy.sim.machine.memory import Memory
-    from cutepy.sim.ptx.model import Instruction
+from cutepy.sim.machine.memory import Memory
+from cutepy.sim.ptx.model import Instruction
 
 HEAP_BYTES = 8 << 20
 _UNIT = 16

@@ -12,25 +12,20 @@ observed is undefined.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from cutepy.sim.advice import Diagnosis
 from cutepy.sim.errors import BarrierError, Place, SimulationError
+from cutepy.sim.machine.activity import Activity
+from cutepy.sim.machine.cluster_queue import ClusterQueue
 from cutepy.sim.machine.events import Access, AsyncOperation, CancelRequest
-from cutepy.sim.machine.lanes import Ctas, Threads
+from cutepy.sim.machine.group import Group
+from cutepy.sim.machine.lanes import Array, Ctas, Residents, Threads
+from cutepy.sim.machine.memory import Memory
 from cutepy.sim.machine.schedule import Mechanism
+from cutepy.sim.mechanisms.mbarriers import Mbarriers
+from cutepy.sim.ptx.model import Instruction
 from cutepy.sim.semantics.launch_control import answer
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.activity import Activity
-    from cutepy.sim.machine.cluster_queue import ClusterQueue
-    from cutepy.sim.machine.group import Group
-    from cutepy.sim.machine.lanes import Array, Residents
-    from cutepy.sim.machine.memory import Memory
-    from cutepy.sim.mechanisms.mbarriers import Mbarriers
-    from cutepy.sim.ptx.model import Instruction
 
 _BYTES = 16
 

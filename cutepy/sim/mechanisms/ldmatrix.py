@@ -13,21 +13,19 @@ PTX ISA, "ldmatrix", "stmatrix"; "Optional Decompression" of tcgen05. CuTe ``ato
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from cutepy.layouts import Layout, sm90
 from cutepy.sim.arithmetic import minifloat
+from cutepy.sim.machine.activity import Activity
 from cutepy.sim.machine.deadlock import PartOfAUnit
+from cutepy.sim.machine.group import Group
 from cutepy.sim.machine.lanes import WARP, Array
 from cutepy.sim.machine.layout_tables import by_value_and_thread
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.activity import Activity
-    from cutepy.sim.machine.group import Group
-    from cutepy.sim.machine.memory import Memory
-    from cutepy.sim.ptx.model import Instruction
+from cutepy.sim.machine.memory import Memory
+from cutepy.sim.ptx.model import Instruction
 
 ROW_BYTES = 16
 _BYTES = {

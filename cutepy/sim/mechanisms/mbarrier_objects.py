@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from cutepy.sim.machine.memory import RANK_SHIFT
+from cutepy.sim.machine.group import Group
+from cutepy.sim.machine.lanes import Array
+from cutepy.sim.machine.memory import RANK_SHIFT, Memory
 from cutepy.sim.machine.thread_history import ExecutedInstruction
 from cutepy.sim.machine.wait_sources import operation
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.group import Group
-    from cutepy.sim.machine.lanes import Array
-    from cutepy.sim.machine.memory import Memory
-    from cutepy.sim.ptx.model import Instruction
+from cutepy.sim.ptx.model import Instruction
 
 SIZE_BYTES = 8
 NEVER = -2

@@ -53,8 +53,7 @@ def is_of(state: Array, objects: Array) -> Array:
 def phases_since(state: Array, phase: Array) -> Array:
     """Return the number of phases that have completed since states were returned; below 0 for impossible states."""
     since = (phase - (state >> np.uint64(_PENDING_BITS)).astype(np.int64)) & _mask(_PHASE_BITS)
-    result: Array = np.where(since >= 1 << _PHASE_BITS - 1, since - (1 << _PHASE_BITS), since)
-    return result
+    return np.where(since >= 1 << _PHASE_BITS - 1, since - (1 << _PHASE_BITS), since)
 
 
 def said_of(state: int, offset: int, names: Mapping[int, str], phase: int, since: int) -> str:

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cutepy.sim.advice import Diagnosis
 from cutepy.sim.errors import Place, WaitNearMiss
 from cutepy.sim.machine.events import MbarrierAt
-from cutepy.sim.machine.thread_history import of_cta
+from cutepy.sim.machine.lanes import Residents
+from cutepy.sim.machine.thread_history import ExecutedInstruction, of_cta
 from cutepy.sim.machine.wait_sources import AwaitedObject, MisdirectedArrival, Source, arrives, copies, operation
-from cutepy.sim.mechanisms.mbarrier_objects import NEVER
+from cutepy.sim.mechanisms.mbarrier_objects import NEVER, Mbarrier
 from cutepy.sim.ptx.barrier_names import barrier_name, ring, stage_of
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.lanes import Residents
-    from cutepy.sim.machine.thread_history import ExecutedInstruction
-    from cutepy.sim.mechanisms.mbarrier_objects import Mbarrier
-    from cutepy.sim.ptx.model import Instruction
+from cutepy.sim.ptx.model import Instruction
 
 _APART = 2
 """Phases by which stages of a ring differ only if they are not taken in turns."""

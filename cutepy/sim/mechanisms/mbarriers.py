@@ -12,13 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cutepy.sim.advice import Diagnosis
 from cutepy.sim.errors import BarrierError, Place
-from cutepy.sim.machine.activity import PickedLanes
+from cutepy.sim.machine.activity import Activity, PickedLanes
 from cutepy.sim.machine.events import (
     BarrierState,
     MbarrierArrive,
@@ -32,22 +31,17 @@ from cutepy.sim.machine.events import (
     MbarrierTry,
     MbarrierWait,
 )
-from cutepy.sim.machine.lanes import Array
+from cutepy.sim.machine.group import Group
+from cutepy.sim.machine.lanes import Array, Residents
+from cutepy.sim.machine.memory import Memory
 from cutepy.sim.machine.schedule import Mechanism
+from cutepy.sim.machine.thread_history import ExecutedInstruction
 from cutepy.sim.machine.wait_sources import AwaitedObject
 from cutepy.sim.mechanisms import mbarrier_states as states
 from cutepy.sim.mechanisms.mbarrier_objects import NEVER, Mbarrier, positions, targets
 from cutepy.sim.mechanisms.mbarrier_waits import MbarrierWaits
 from cutepy.sim.ptx.barrier_names import barrier_name
-from cutepy.sim.ptx.model import Register
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.activity import Activity
-    from cutepy.sim.machine.group import Group
-    from cutepy.sim.machine.lanes import Residents
-    from cutepy.sim.machine.memory import Memory
-    from cutepy.sim.machine.thread_history import ExecutedInstruction
-    from cutepy.sim.ptx.model import Instruction
+from cutepy.sim.ptx.model import Instruction, Register
 
 _TRUE = np.array([[True]])
 _NO_STATE = np.zeros((1, 1), np.uint64)

@@ -8,18 +8,15 @@ CUDA C++ Programming Guide, "Formatted Output". PTX Writer's Guide to Interopera
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cutepy.sim.errors import MemoryAccessError, TrapError
+from cutepy.sim.machine.activity import Activity
+from cutepy.sim.machine.group import Group
 from cutepy.sim.machine.lanes import Array
+from cutepy.sim.machine.memory import Memory
 from cutepy.sim.ptx.model import Instruction
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.activity import Activity
-    from cutepy.sim.machine.group import Group
-    from cutepy.sim.machine.memory import Memory
 
 _CONVERSION = re.compile(
     r"%(?P<flags>[-+ #0]*)(?P<width>\d*)(?P<precision>(?:\.\d+)?)(?P<length>hh|h|ll|l|z|j|t)?(?P<type>[a-zA-Z%])"
@@ -80,8 +77,7 @@ class Printing:
             kind = "d" if kind == "u" else kind
         else:
             number = int(value)
-        text: str = f"%{piece['flags']}{piece['width']}{piece['precision']}{kind}" % number
-        return text
+        return f"%{piece['flags']}{piece['width']}{piece['precision']}{kind}" % number
 
     def _string(self, g: Group, i: Instruction, address: int) -> str:
         region = self._memory.known.find(address, address + 1)

@@ -11,24 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import prod
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cutepy.sim.advice import Diagnosis
 from cutepy.sim.errors import Place, SimulationError
-from cutepy.sim.machine.activity import PickedLanes
+from cutepy.sim.machine.activity import Activity, PickedLanes
 from cutepy.sim.machine.events import RegistersBlocked, SetRegisters
-from cutepy.sim.machine.lanes import WARP, WARPGROUP, Array
+from cutepy.sim.machine.group import Group
+from cutepy.sim.machine.lanes import WARP, WARPGROUP, Array, Residents
 from cutepy.sim.machine.schedule import Mechanism
 from cutepy.sim.machine.wait_sources import AwaitedObject
-from cutepy.sim.ptx.model import Immediate
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.activity import Activity
-    from cutepy.sim.machine.group import Group
-    from cutepy.sim.machine.lanes import Residents
-    from cutepy.sim.ptx.model import Function, Instruction
+from cutepy.sim.ptx.model import Function, Immediate, Instruction
 
 REGISTERS = 65536
 """Of an SM: CUDA C++ Programming Guide, "Compute Capabilities"."""

@@ -8,16 +8,17 @@ PTX ISA, "Tensors": "Im2col mode".
 from __future__ import annotations
 
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cutepy.layouts.sm90 import Im2colTensorMap
 from cutepy.layouts.sm90.arch import UNIT_BYTES
 from cutepy.sim.errors import MemoryAccessError
-from cutepy.sim.machine.activity import Kind
+from cutepy.sim.machine.activity import Activity, Kind
+from cutepy.sim.machine.group import Group
 from cutepy.sim.machine.lanes import Array
-from cutepy.sim.mechanisms.tensor_elements import (
+from cutepy.sim.machine.memory import Memory
+from cutepy.sim.mechanisms.tensor_boxes import (
     ADDRESSES,
     UNIT_KIND,
     Coordinates,
@@ -26,12 +27,7 @@ from cutepy.sim.mechanisms.tensor_elements import (
     kind_of,
     taken,
 )
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.activity import Activity
-    from cutepy.sim.machine.group import Group
-    from cutepy.sim.machine.memory import Memory
-    from cutepy.sim.ptx.model import Instruction
+from cutepy.sim.ptx.model import Instruction
 
 
 class Column:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -22,16 +22,13 @@ from cutepy.layouts.sm90.arch import UNIT_BYTES
 from cutepy.layouts.sm90.tensor_map_bits import ALIGNMENT, SIZE_BYTES, USED_BYTES
 from cutepy.layouts.sm100.narrow_map import tensor_map_class
 from cutepy.sim.errors import DescriptorError, UnknownInstructionError
+from cutepy.sim.machine.activity import Activity
 from cutepy.sim.machine.events import Fence, Proxy, Space
+from cutepy.sim.machine.group import Group
 from cutepy.sim.machine.lanes import Array
-from cutepy.sim.machine.memory import OFFSET_MASK
-from cutepy.sim.mechanisms.tensor_elements import AnyTensorMap
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.activity import Activity
-    from cutepy.sim.machine.group import Group
-    from cutepy.sim.machine.memory import Memory, Region
-    from cutepy.sim.ptx.model import Instruction
+from cutepy.sim.machine.memory import OFFSET_MASK, Memory, Region
+from cutepy.sim.mechanisms.tensor_boxes import AnyTensorMap
+from cutepy.sim.ptx.model import Instruction
 
 
 @lru_cache(maxsize=4096)

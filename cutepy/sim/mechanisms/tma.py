@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -22,22 +22,19 @@ from cutepy.layouts.sm90.gmma import byte_swizzle
 from cutepy.layouts.sm90.tensor_map import SMEM_ALIGNMENT
 from cutepy.layouts.sm100 import FourRows
 from cutepy.sim.errors import DescriptorError, MemoryAccessError
+from cutepy.sim.machine.activity import Activity
 from cutepy.sim.machine.events import Access, AsyncKind, AsyncOperation, TmaEvent
+from cutepy.sim.machine.group import Group
 from cutepy.sim.machine.lanes import WARP, Array
+from cutepy.sim.machine.memory import Memory
+from cutepy.sim.mechanisms.bulk_copies import BulkCopies
+from cutepy.sim.mechanisms.clusters import reached
 from cutepy.sim.mechanisms.global_runs import Operation, observe_boxes
-from cutepy.sim.mechanisms.multicast import reached
-from cutepy.sim.mechanisms.tensor_boxes import Box, Boxes, NarrowBox, box_of
+from cutepy.sim.mechanisms.mbarriers import Mbarriers
+from cutepy.sim.mechanisms.tensor_boxes import UNIT_KIND, Box, Boxes, Coordinates, NarrowBox, box_of
 from cutepy.sim.mechanisms.tensor_columns import Column, Columns, column_of
-from cutepy.sim.mechanisms.tensor_elements import UNIT_KIND, Coordinates
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.activity import Activity
-    from cutepy.sim.machine.group import Group
-    from cutepy.sim.machine.memory import Memory
-    from cutepy.sim.mechanisms.bulk_copies import BulkCopies
-    from cutepy.sim.mechanisms.mbarriers import Mbarriers
-    from cutepy.sim.mechanisms.tensor_maps import TensorMaps
-    from cutepy.sim.ptx.model import Instruction
+from cutepy.sim.mechanisms.tensor_maps import TensorMaps
+from cutepy.sim.ptx.model import Instruction
 
 _PERIOD = pattern_bytes("SW128")
 """Of the longest pattern, and so of all."""

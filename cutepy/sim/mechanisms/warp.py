@@ -7,22 +7,16 @@ PTX ISA, "shfl.sync", "vote.sync", "match.sync", "redux.sync", "activemask", "el
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from cutepy.sim.advice import Diagnosis
 from cutepy.sim.arithmetic import floats
 from cutepy.sim.errors import Place, SimulationError
-from cutepy.sim.machine.activity import PickedLanes
+from cutepy.sim.machine.activity import Activity, PickedLanes
 from cutepy.sim.machine.events import WarpSync
+from cutepy.sim.machine.group import Group
 from cutepy.sim.machine.lanes import WARP, Array, Threads, mask_of
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.activity import Activity
-    from cutepy.sim.machine.group import Group
-    from cutepy.sim.ptx.model import Instruction
-
+from cutepy.sim.ptx.model import Instruction
 
 _ALL = 0xFFFFFFFF
 
@@ -149,10 +143,7 @@ class Warp:
     def _members(self, g: Group, mask: Array) -> Array:
         """Return the participants, by (CTA, warp, mask, lane): of one mask, or of each lane's own, as in tiles."""
         masks = mask[:, :, None, None] if mask.shape[1] == 1 else g.threads.by_warp(mask, 0)[..., None]
-        here: Array = (masks >> np.arange(WARP, dtype=np.uint32) & np.uint32(1)).astype(bool) & g.threads.present[
-            :, None
-        ]
-        return here
+        return (masks >> np.arange(WARP, dtype=np.uint32) & np.uint32(1)).astype(bool) & g.threads.present[:, None]
 
     def vote_all(self, g: Group, i: Instruction, a: Array, mask: Array) -> Array:
         """Return whether a predicate holds in all lanes of each one's mask."""

@@ -8,21 +8,19 @@ The rest of the block at which the region ends runs by numpy.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from cutepy.sim.engine import Engine
+from cutepy.sim.machine.group import Group
 from cutepy.sim.native import compiler, ledger
 from cutepy.sim.native.ledger import Ledger
 from cutepy.sim.native.machine_code import MachineCode
 from cutepy.sim.native.nodes import Node, Nodes
 from cutepy.sim.native.regions import regions
+from cutepy.sim.ptx.model import Instruction
 from cutepy.sim.translate import Program, translate_end, translate_run
 from cutepy.sim.translate.control_flow import EXIT
 from cutepy.sim.translate.effects import written
-
-if TYPE_CHECKING:
-    from cutepy.sim.engine import Engine
-    from cutepy.sim.machine.group import Group
-    from cutepy.sim.ptx.model import Instruction
 
 BlockFunction = Callable[[Any, list[Any], Any], int]
 

@@ -12,12 +12,10 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from time import thread_time
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from cutepy.sim.engine import Engine
-    from cutepy.sim.machine.launch import Launch
-    from cutepy.sim.native.regions import Region
+from cutepy.sim.engine import Engine
+from cutepy.sim.machine.launch import Launch
+from cutepy.sim.native.regions import Region
 
 WORTH = 1.25
 """Factor by which the expected saving must exceed the cost of compiling."""

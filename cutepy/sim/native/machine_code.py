@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from cutepy.sim.machine.group import inherited
+from cutepy.sim.engine import Engine
+from cutepy.sim.machine.group import Group, inherited
 from cutepy.sim.native import compiler, ledger
 from cutepy.sim.native.accesses import source
 from cutepy.sim.native.function import function, inputs_of
@@ -18,10 +19,6 @@ from cutepy.sim.native.memory_state import address_of, state_of
 from cutepy.sim.native.regions import Region
 from cutepy.sim.native.snippets import FULL
 from cutepy.sim.native.writer import BY_CTA, BY_THREAD
-
-if TYPE_CHECKING:
-    from cutepy.sim.engine import Engine
-    from cutepy.sim.machine.group import Group
 
 _PATIENCE = 3
 """Most failures of a region before it is left to numpy."""

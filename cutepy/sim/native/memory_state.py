@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from cutepy.sim.engine import Engine
 from cutepy.sim.native import compiler
 from cutepy.sim.native.log import UNDO
 from cutepy.sim.native.snippets import (
@@ -24,9 +25,6 @@ from cutepy.sim.native.snippets import (
     STORED,
     WRITTEN,
 )
-
-if TYPE_CHECKING:
-    from cutepy.sim.engine import Engine
 
 _LOG_BYTES = 1 << 28
 """Of the log: address space, of which what is used becomes memory."""

@@ -9,15 +9,12 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cutepy.sim.machine.activity import Kind, Traffic
+from cutepy.sim.machine.group import Group
 from cutepy.sim.machine.lanes import Array
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.group import Group
 
 _HELD = 1 << 20
 """Ranges that are kept before they are united."""

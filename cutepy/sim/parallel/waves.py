@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from cutepy.sim.machine.cluster_queue import ClusterQueue
-from cutepy.sim.machine.launch import cancels_clusters, has_tiles, waits_for_others
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.launch import Launch
+from cutepy.sim.machine.launch import Launch, cancels_clusters, has_tiles, waits_for_others
 
 _RESIDENT_CTAS = 32
 """CTAs that run in lockstep: enough to spread the cost of dispatch, few enough for their tiles to stay in cache."""

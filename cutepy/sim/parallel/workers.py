@@ -23,21 +23,17 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
-from typing import TYPE_CHECKING
+from multiprocessing.context import ForkProcess
 
 import numpy as np
 
+from cutepy.sim.engine import Engine
 from cutepy.sim.machine.activity import Traffic
+from cutepy.sim.machine.cluster_queue import ClusterQueue
 from cutepy.sim.machine.lanes import Array, Residents
 from cutepy.sim.machine.launch import has_tiles
 from cutepy.sim.parallel.footprint import Footprint, Ranges, meets_others, put, take
 from cutepy.sim.parallel.mappings import any_shared
-
-if TYPE_CHECKING:
-    from multiprocessing.context import ForkProcess
-
-    from cutepy.sim.engine import Engine
-    from cutepy.sim.machine.cluster_queue import ClusterQueue
 
 _PATIENCE_S = 0.1
 """Time that one process runs before it calls for others: about four times the cost of a fork."""

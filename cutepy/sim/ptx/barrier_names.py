@@ -13,13 +13,9 @@ from collections.abc import Mapping
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from cutepy.sim.ptx.model import SourceLine
+from cutepy.sim.ptx.model import Instruction, SourceLine
 from cutepy.sim.ptx.source_lines import distance, user_lines
-
-if TYPE_CHECKING:
-    from cutepy.sim.ptx.model import Instruction
 
 _BYTES = 8
 _INITIALISES = "mbarrier_init"

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
-from functools import lru_cache
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import Literal, NamedTuple
 
 from cutepy.layouts.sm90.arch import WARP_THREADS, WARPGROUP_THREADS
@@ -608,7 +609,13 @@ class Row(NamedTuple):
     needs: tuple[str, ...]
 
 
-class Traits(NamedTuple):
+def _has(word: str) -> cached_property[bool]:
+    """Make an attribute of `Traits` that is True if the row of the instruction has a word, an effect or a quality."""
+    return cached_property(lambda traits: word in traits.qualities or word in traits.effects)
+
+
+@dataclass(frozen=True)
+class Traits:
     """Traits of an instruction, as its opcode says them.
 
     Attributes
@@ -658,6 +665,75 @@ class Traits(NamedTuple):
     takes_registers: bool
     threads: int
 
+    is_access = _has("access")
+    """True if all it does is to access memory."""
+    moves = _has("moves")
+    """True if it brings bits of its operands elsewhere, and computes nothing with them."""
+    renames = _has("renames")
+    """True if its result is its operand as it is."""
+    transfers = _has("transfers")
+    """True if it brings registers to memory, or back, and computes nothing with them."""
+    is_strict = _has("strict")
+    """True if its result has no value where one of its sources has none."""
+    maps = _has("maps")
+    """True if it gives the address of the same variable in another state space or CTA."""
+    reaches_peers = _has("peers")
+    """True if it gives an address in another CTA of the cluster."""
+    branches = _has("branches")
+    """True if it says where its thread goes on."""
+    calls = _has("calls")
+    """True if it runs a function."""
+    fences = _has("fences")
+    """True if it orders accesses to memory of its thread."""
+    polls = _has("polls")
+    """True if it asks again, while its thread waits, whether it may go on."""
+    issues = _has("issues")
+    """True if it issues an operation that completes later: a copy, a store or an MMA of Hopper."""
+    is_copy_of_thread = _has("of_thread")
+    """True if it copies a few bytes that its thread names."""
+    has_tensor_map = _has("tensor_map")
+    """True if a tensor map describes its box in global memory."""
+    takes_rows = _has("rows")
+    """True if its lanes give addresses of rows of matrices, and not their own."""
+    discards = _has("discards")
+    """True if it leaves memory without a value."""
+    shuffles = _has("shuffles")
+    """True if it gives each lane the value of one other lane."""
+    transposes = _has("transposes")
+    """True if it exchanges rows and columns of a matrix that the lanes of a warp hold."""
+    elects = _has("elects")
+    """True if it chooses one lane of a warp."""
+    tells_active = _has("converges")
+    """True if its result tells which lanes of a warp execute it together."""
+    sets_registers = _has("registers")
+    """True if it changes how many registers the threads of a warpgroup have."""
+    allocates = _has("allocates")
+    """True if it allocates columns of tensor memory."""
+    frees = _has("frees")
+    """True if it frees columns of tensor memory."""
+    orders_grids = _has("grids")
+    """True if it orders its grid with the one before or after it."""
+    sleeps = _has("sleeps")
+    """True if it lets time pass."""
+    makes_mbarrier = _has("makes")
+    """True if it initialises an mbarrier."""
+    ends_mbarrier = _has("ends_use")
+    """True if it ends the life of an mbarrier."""
+    counts_pending = _has("counts")
+    """True if it reads a count out of a state of an mbarrier."""
+    arrives = _has("arrives")
+    """True if it counts as an arrival at its barrier."""
+    exchanges = _has("exchanges")
+    """True if it gives a lane values of other lanes of its warp."""
+    waits = _has("waits")
+    """True if it may wait for other threads."""
+    tries = _has("tries")
+    """True if it tests the phase of an mbarrier."""
+    orders = _has("orders")
+    """True if it orders its thread's accesses with others', or issues operations that others wait for."""
+    signals = _has("signals")
+    """True if it changes or reads barriers, pending copies or registers of the warpgroup."""
+
     @property
     def is_known(self) -> bool:
         """True if a row describes the instruction."""
@@ -672,11 +748,6 @@ class Traits(NamedTuple):
     def is_pure(self) -> bool:
         """True if all it does is to compute results from its operands."""
         return self.form is not None and not self.effects
-
-    @property
-    def is_access(self) -> bool:
-        """True if all it does is to access memory."""
-        return "access" in self.effects
 
     @property
     def access(self) -> Literal["", "read", "write", "atomic"]:
@@ -711,146 +782,6 @@ class Traits(NamedTuple):
     def is_warp_mma(self) -> bool:
         """True if the lanes of a warp multiply tiles of their registers."""
         return self.kind == "matrix" and "tiles" in self.effects
-
-    @property
-    def moves(self) -> bool:
-        """True if it brings bits of its operands elsewhere, and computes nothing with them."""
-        return "moves" in self.qualities
-
-    @property
-    def renames(self) -> bool:
-        """True if its result is its operand as it is."""
-        return "renames" in self.qualities
-
-    @property
-    def transfers(self) -> bool:
-        """True if it brings registers to memory, or back, and computes nothing with them."""
-        return "transfers" in self.qualities
-
-    @property
-    def is_strict(self) -> bool:
-        """True if its result has no value where one of its sources has none."""
-        return "strict" in self.qualities
-
-    @property
-    def maps(self) -> bool:
-        """True if it gives the address of the same variable in another state space or CTA."""
-        return "maps" in self.qualities
-
-    @property
-    def reaches_peers(self) -> bool:
-        """True if it gives an address in another CTA of the cluster."""
-        return "peers" in self.qualities
-
-    @property
-    def branches(self) -> bool:
-        """True if it says where its thread goes on."""
-        return "branches" in self.qualities
-
-    @property
-    def calls(self) -> bool:
-        """True if it runs a function."""
-        return "calls" in self.qualities
-
-    @property
-    def fences(self) -> bool:
-        """True if it orders accesses to memory of its thread."""
-        return "fences" in self.qualities
-
-    @property
-    def polls(self) -> bool:
-        """True if it asks again, while its thread waits, whether it may go on."""
-        return "polls" in self.qualities
-
-    @property
-    def issues(self) -> bool:
-        """True if it issues an operation that completes later: a copy, a store or an MMA of Hopper."""
-        return "issues" in self.qualities
-
-    @property
-    def is_copy_of_thread(self) -> bool:
-        """True if it copies a few bytes that its thread names."""
-        return "of_thread" in self.qualities
-
-    @property
-    def has_tensor_map(self) -> bool:
-        """True if a tensor map describes its box in global memory."""
-        return "tensor_map" in self.qualities
-
-    @property
-    def takes_rows(self) -> bool:
-        """True if its lanes give addresses of rows of matrices, and not their own."""
-        return "rows" in self.qualities
-
-    @property
-    def discards(self) -> bool:
-        """True if it leaves memory without a value."""
-        return "discards" in self.qualities
-
-    @property
-    def shuffles(self) -> bool:
-        """True if it gives each lane the value of one other lane."""
-        return "shuffles" in self.qualities
-
-    @property
-    def transposes(self) -> bool:
-        """True if it exchanges rows and columns of a matrix that the lanes of a warp hold."""
-        return "transposes" in self.qualities
-
-    @property
-    def elects(self) -> bool:
-        """True if it chooses one lane of a warp."""
-        return "elects" in self.qualities
-
-    @property
-    def tells_active(self) -> bool:
-        """True if its result tells which lanes of a warp execute it together."""
-        return "converges" in self.qualities
-
-    @property
-    def sets_registers(self) -> bool:
-        """True if it changes how many registers the threads of a warpgroup have."""
-        return "registers" in self.qualities
-
-    @property
-    def allocates(self) -> bool:
-        """True if it allocates columns of tensor memory."""
-        return "allocates" in self.qualities
-
-    @property
-    def frees(self) -> bool:
-        """True if it frees columns of tensor memory."""
-        return "frees" in self.qualities
-
-    @property
-    def orders_grids(self) -> bool:
-        """True if it orders its grid with the one before or after it."""
-        return "grids" in self.qualities
-
-    @property
-    def sleeps(self) -> bool:
-        """True if it lets time pass."""
-        return "sleeps" in self.qualities
-
-    @property
-    def makes_mbarrier(self) -> bool:
-        """True if it initialises an mbarrier."""
-        return "makes" in self.qualities
-
-    @property
-    def ends_mbarrier(self) -> bool:
-        """True if it ends the life of an mbarrier."""
-        return "ends_use" in self.qualities
-
-    @property
-    def counts_pending(self) -> bool:
-        """True if it reads a count out of a state of an mbarrier."""
-        return "counts" in self.qualities
-
-    @property
-    def arrives(self) -> bool:
-        """True if it counts as an arrival at its barrier."""
-        return "arrives" in self.qualities
 
     @property
     def is_tensor_load(self) -> bool:
@@ -896,31 +827,6 @@ class Traits(NamedTuple):
     def meets(self) -> bool:
         """True if its barrier is one of the hardware, for threads of a warp, a CTA or a cluster."""
         return self.barrier not in ("", "mbarrier")
-
-    @property
-    def exchanges(self) -> bool:
-        """True if it gives a lane values of other lanes of its warp."""
-        return "exchanges" in self.effects
-
-    @property
-    def waits(self) -> bool:
-        """True if it may wait for other threads."""
-        return "waits" in self.effects
-
-    @property
-    def tries(self) -> bool:
-        """True if it tests the phase of an mbarrier."""
-        return "tries" in self.effects
-
-    @property
-    def orders(self) -> bool:
-        """True if it orders its thread's accesses with others', or issues operations that others wait for."""
-        return "orders" in self.effects
-
-    @property
-    def signals(self) -> bool:
-        """True if it changes or reads barriers, pending copies or registers of the warpgroup."""
-        return "signals" in self.effects
 
 
 _PRIVATE = frozenset(("private",))

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import itertools
 import os
+from collections.abc import Callable, Collection, Sequence
 from functools import cache
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
-
-    from cutepy.sim.ptx.model import Instruction, SourceLine
+from cutepy.sim.ptx.model import Instruction, SourceLine
 
 _ENDS = frozenset(("bra", "ret", "exit", "trap"))
 """Opcodes that end a block of instructions."""

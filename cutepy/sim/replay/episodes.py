@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cutepy.sim.machine.lanes import Array
+from cutepy.sim.machine.launch import Launch
+from cutepy.sim.machine.memory import GlobalMemory, Region
 from cutepy.sim.parallel.footprint import Ranges
 from cutepy.sim.replay.outcomes import Outcome, Request, over, overlaid
 from cutepy.sim.replay.schedule_exploration import played
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.lanes import Array
-    from cutepy.sim.machine.launch import Launch
-    from cutepy.sim.machine.memory import GlobalMemory, Region
-    from cutepy.sim.replay.snapshots import Snapshot
+from cutepy.sim.replay.snapshots import Snapshot
 
 
 @dataclass(frozen=True)

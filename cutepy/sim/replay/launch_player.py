@@ -4,32 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from cutepy.sim.engine import Engine
 from cutepy.sim.errors import DeadlockError, SimulationError
+from cutepy.sim.machine.events import CompletionPolicy
 from cutepy.sim.machine.interleaving import pauses
-from cutepy.sim.machine.observer import stops
+from cutepy.sim.machine.launch import Launch
+from cutepy.sim.machine.memory import GlobalMemory
+from cutepy.sim.machine.observer import Observer, stops
 from cutepy.sim.mechanisms.atomics import integer_sums
 from cutepy.sim.parallel.blas import one_thread
 from cutepy.sim.parallel.footprint import Footprint, Ranges, put
 from cutepy.sim.parallel.waves import deal
 from cutepy.sim.replay.outcomes import Outcome, Request, outcome_of
+from cutepy.sim.replay.search.guided_interleaving import GuidedInterleaving
 from cutepy.sim.replay.search.search import Search, SearchResult, search
+from cutepy.sim.sanitize import Sanitizer
+from cutepy.sim.sanitize.hazards import Hazard
 from cutepy.sim.sanitize.kinds import RACES
 from cutepy.sim.sanitize.order.tries import tries
 from cutepy.sim.sanitize.order.uses import Uses
 from cutepy.sim.translate import Program
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.events import CompletionPolicy
-    from cutepy.sim.machine.launch import Launch
-    from cutepy.sim.machine.memory import GlobalMemory
-    from cutepy.sim.machine.observer import Observer
-    from cutepy.sim.parallel.footprint import Ranges
-    from cutepy.sim.replay.search.guided_interleaving import GuidedInterleaving
-    from cutepy.sim.sanitize import Sanitizer
-    from cutepy.sim.sanitize.hazards import Hazard
 
 
 @dataclass(frozen=True)

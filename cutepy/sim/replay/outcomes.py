@@ -1,22 +1,24 @@
-"""Outcome of a schedule: its writes to global memory, or the error it ended with; and differences of two."""
+"""Outcome of a schedule: its writes to global memory, or the error it ended with; and differences of two.
+
+A schedule holds lanes or an operation back, so that one side of a hazard comes later.
+"""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from cutepy.sim.machine.events import CompletionPolicy
+from cutepy.sim.machine.lanes import Array
+from cutepy.sim.machine.memory import GlobalMemory
+from cutepy.sim.machine.policies import Site
+from cutepy.sim.machine.shared_memory import MemoryContents
 from cutepy.sim.parallel.footprint import Ranges, take
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.events import CompletionPolicy
-    from cutepy.sim.machine.lanes import Array
-    from cutepy.sim.machine.memory import GlobalMemory
-    from cutepy.sim.machine.shared_memory import MemoryContents
-    from cutepy.sim.sanitize.hazards import Hazard
+from cutepy.sim.sanitize.hazards import Hazard, Side
 
 
 @dataclass(frozen=True)
@@ -220,3 +222,12 @@ def _coordinate(tensor: Any, address: int) -> tuple[list[int], int, Callable[[Ar
             found[axis], offset = divmod(offset, strides[axis])
     inside = all(0 <= c < extent for c, extent in zip(found, tensor.shape, strict=True))
     return (found, size, number) if inside and offset == 0 else None
+
+
+def site_of(side: Side) -> Site:
+    """Return the site to hold, to hold back one side of a hazard."""
+    i = side.instruction
+    assert i is not None
+    kind = i.parts[0]
+    warp = None if kind == "wgmma" else side.warp
+    return Site(i.index, kind, i.traits.issues, side.cta, warp, None if warp is None else side.lane)

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from cutepy.sim.replay.replays import Replays, Schedules
 from cutepy.sim.replay.report import Report
-
-if TYPE_CHECKING:
-    from cutepy.sim.replay.replays import Replays, Schedules
-    from cutepy.sim.replay.schedule_exploration import Exploration
-    from cutepy.sim.replay.witnesses import Witness
-    from cutepy.sim.sanitize.certificate.certificates import Certificate
-    from cutepy.sim.sanitize.hazards import Hazard
-    from cutepy.sim.sanitize.reports.collection import Hazards
+from cutepy.sim.replay.schedule_exploration import Exploration
+from cutepy.sim.replay.witnesses import Witness
+from cutepy.sim.sanitize.certificate.certificates import Certificate
+from cutepy.sim.sanitize.hazards import Hazard
+from cutepy.sim.sanitize.reports.collection import Hazards
 
 
 class Replayable:

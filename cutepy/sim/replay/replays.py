@@ -7,29 +7,25 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from pathlib import Path
+from typing import Literal
 
 from cutepy.sim.errors import DeadlockError
+from cutepy.sim.machine.events import CompletionPolicy
+from cutepy.sim.machine.launch import Launch
+from cutepy.sim.machine.memory import GlobalMemory
 from cutepy.sim.options import checked_count, checked_script
 from cutepy.sim.parallel.workers import default_processes
 from cutepy.sim.replay.episodes import Episode, RecordedLaunch
-from cutepy.sim.replay.late_writes import late_writes
 from cutepy.sim.replay.launch_player import LaunchPlayer
-from cutepy.sim.replay.read_effects import are_discarded
+from cutepy.sim.replay.read_effects import are_discarded, late_writes
 from cutepy.sim.replay.reproducers.scripts import write_script
 from cutepy.sim.replay.schedule_exploration import LIMIT, Exploration, ScheduleError, explore, explore_all
 from cutepy.sim.replay.snapshots import SharedMemoryError, Snapshot
 from cutepy.sim.replay.witnesses import Witness, other_orders, witness
+from cutepy.sim.sanitize import Sanitizer
 from cutepy.sim.sanitize.certificate.weak_memory import beyond_schedules
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from cutepy.sim.machine.events import CompletionPolicy
-    from cutepy.sim.machine.launch import Launch
-    from cutepy.sim.machine.memory import GlobalMemory
-    from cutepy.sim.sanitize import Sanitizer
-    from cutepy.sim.sanitize.hazards import Hazard
+from cutepy.sim.sanitize.hazards import Hazard
 
 Schedules = int | Literal["all"]
 

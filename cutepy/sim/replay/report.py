@@ -6,17 +6,14 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from cutepy.sim.options import checked_script
+from cutepy.sim.replay.schedule_exploration import Exploration
 from cutepy.sim.replay.witnesses import Witness
-from cutepy.sim.sanitize.reports import html, sarif, structured, text
+from cutepy.sim.sanitize.certificate.certificates import Certificate
+from cutepy.sim.sanitize.hazards import Hazard, WitnessSummary
+from cutepy.sim.sanitize.reports import sarif, structured, text
 from cutepy.sim.sanitize.reports.collection import Hazards
-
-if TYPE_CHECKING:
-    from cutepy.sim.replay.schedule_exploration import Exploration
-    from cutepy.sim.sanitize.certificate.certificates import Certificate
-    from cutepy.sim.sanitize.hazards import Hazard, WitnessSummary
 
 
 @dataclass(frozen=True)
@@ -163,7 +160,7 @@ class Report:
         return text.plain(self.lines)
 
     def _repr_html_(self) -> str:
-        return html.as_html(self.lines)
+        return text.as_html(self.lines)
 
 
 def _played(hazard: Hazard) -> Hazard:

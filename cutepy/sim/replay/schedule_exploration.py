@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from cutepy.sim.errors import SimulationError
 from cutepy.sim.machine.interleaving import RandomSchedule
+from cutepy.sim.machine.memory import GlobalMemory
 from cutepy.sim.machine.policies import policy_named
 from cutepy.sim.replay.outcomes import Outcome, Request, difference
 from cutepy.sim.replay.search.search import Search
+from cutepy.sim.replay.snapshots import Snapshot
+from cutepy.sim.sanitize.hazards import Hazard
 from cutepy.sim.sanitize.reports import structured
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.memory import GlobalMemory
-    from cutepy.sim.replay.snapshots import Snapshot
-    from cutepy.sim.sanitize.hazards import Hazard
 
 LIMIT = 1000
 """Schedules that are played where all are asked for."""

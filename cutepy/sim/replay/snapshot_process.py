@@ -16,17 +16,14 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 
+from cutepy.sim.machine.lanes import Array
 from cutepy.sim.parallel.footprint import Ranges, take
 from cutepy.sim.replay.outcomes import Outcome, Request
-from cutepy.sim.replay.search.search import Search
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.lanes import Array
-    from cutepy.sim.replay.search.search import SearchResult
+from cutepy.sim.replay.search.search import Search, SearchResult
 
 _COPIED_BYTES = 32 << 20
 _SMALL_BYTES = 1 << 20

@@ -14,16 +14,13 @@ import warnings
 import weakref
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from cutepy.sim.machine.lanes import Array
 from cutepy.sim.parallel.mappings import any_shared
-from cutepy.sim.replay.outcomes import Outcome
+from cutepy.sim.replay.outcomes import Outcome, Request
+from cutepy.sim.replay.search.search import Search, SearchResult
 from cutepy.sim.replay.snapshot_process import Keeper, Player
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.lanes import Array
-    from cutepy.sim.replay.outcomes import Request
-    from cutepy.sim.replay.search.search import Search, SearchResult
 
 _FOREVER_S = 1e6
 

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
-from cutepy.sim.machine.interleaving import RandomSchedule
+from cutepy.sim.machine.interleaving import Interleaving, RandomSchedule
 from cutepy.sim.machine.policies import POISON, HoldBack, Site
-from cutepy.sim.replay.outcomes import Outcome, Request, difference
+from cutepy.sim.replay.episodes import Episode
+from cutepy.sim.replay.outcomes import Outcome, Request, difference, site_of
 from cutepy.sim.replay.schedule_exploration import played, reference
-from cutepy.sim.replay.sites import site_of
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.interleaving import Interleaving
-    from cutepy.sim.replay.episodes import Episode
-    from cutepy.sim.sanitize.hazards import Hazard
+from cutepy.sim.sanitize.hazards import Hazard
 
 _SEEDS = range(16)
 

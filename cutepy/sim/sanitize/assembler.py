@@ -13,22 +13,18 @@ class Remark(Protocol):
     @property
     def code(self) -> str:
         """Number of the remark, such as "C7517"."""
-        ...
 
     @property
     def text(self) -> str:
         """As the assembler words it."""
-        ...
 
     @property
     def function(self) -> str | None:
         """The kernel that it names, or None."""
-        ...
 
     @property
     def line(self) -> int | None:
         """The line of the PTX that it names, or None."""
-        ...
 
 
 class Resources(Protocol):
@@ -37,17 +33,14 @@ class Resources(Protocol):
     @property
     def name(self) -> str:
         """The mangled name."""
-        ...
 
     @property
     def spill_store_bytes(self) -> int:
         """Stored to local memory by a thread, for want of registers."""
-        ...
 
     @property
     def spill_load_bytes(self) -> int:
         """Bytes that are loaded back."""
-        ...
 
 
 class SpillAccess(Protocol):
@@ -56,27 +49,22 @@ class SpillAccess(Protocol):
     @property
     def line(self) -> int | None:
         """Line of the PTX."""
-        ...
 
     @property
     def stored_bytes(self) -> int:
         """Bytes that a thread stores each time."""
-        ...
 
     @property
     def loaded_bytes(self) -> int:
         """Bytes that a thread loads each time."""
-        ...
 
     @property
     def is_in_loop(self) -> bool:
         """True if it may be executed again."""
-        ...
 
     @property
     def is_with_mmas(self) -> bool:
         """True if that loop has MMAs."""
-        ...
 
 
 class Assembly(Protocol):
@@ -85,16 +73,13 @@ class Assembly(Protocol):
     @property
     def advice(self) -> Sequence[Remark]:
         """Remarks of the assembler."""
-        ...
 
     @property
     def resources(self) -> Sequence[Resources]:
         """Resources of each kernel."""
-        ...
 
     def spills(self, kernel: str) -> Sequence[SpillAccess] | None:
         """Return where a kernel spills; None if nobody can tell."""
-        ...
 
 
 _active: list[Callable[[str], Assembly | None]] = []

@@ -3,6 +3,10 @@
 An instruction that reads a register which it writes gives that register no value of its own: `mul` of a sum by a
 factor, an MMA that always accumulates. Neither does a move of a register that has none.
 
+Sums begin with an MMA that does not accumulate, or with registers that something else has given a value. Where nothing
+else in the kernel gives them one, the first MMA of a warpgroup must not accumulate. What rescales the sums, or moves
+them away and back, gives them none: it is made of them.
+
 References
 ----------
 PTX ISA, "mma": D = A * B + C, whatever C holds; "wgmma.mma_async": scale-d.
@@ -10,15 +14,23 @@ PTX ISA, "mma": D = A * B + C, whatever C holds; "wgmma.mma_async": scale-d.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
-from cutepy.sim.ptx.model import Address, FrameSlot, Immediate, Instruction, Register, Vector, registers_in
-from cutepy.sim.translate.effects import is_wgmma, written
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from cutepy.sim.ptx.model import Function, Operand
+from cutepy.sim.advice import Diagnosis
+from cutepy.sim.ptx.model import (
+    Address,
+    FrameSlot,
+    Function,
+    Immediate,
+    Instruction,
+    Operand,
+    Register,
+    Vector,
+    registers_in,
+)
+from cutepy.sim.sanitize.order.uses import once
+from cutepy.sim.translate.effects import accumulators, is_wgmma, written
 
 
 class _Effect(NamedTuple):
@@ -111,3 +123,24 @@ def _is_of_registers(operand: Operand) -> bool:
     if isinstance(operand, Vector):
         return all(map(_is_of_registers, operand.items))
     return isinstance(operand, Register)
+
+
+NOT_BEGUN = Diagnosis("sums-not-begun")
+
+
+@once
+def begun_by_mmas(function: Function) -> set[int]:
+    """Return the accumulators, by index, that only MMAs begin."""
+    firsts: dict[int, set[int]] = {}
+    groups: dict[int, int] = {}
+    for i in filter(is_wgmma, function.instructions):
+        held = {register.index for register in accumulators(i)}
+        if held:
+            groups[i.index] = min(held)
+            firsts.setdefault(min(held), set()).update(held)
+    others = {
+        first
+        for first, held in firsts.items()
+        if any(groups.get(i.index) != first for i in defining_instructions(function, frozenset(held)))
+    }
+    return set[int]().union(*(held for first, held in firsts.items() if first not in others))

@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import Literal, Protocol
 
 from cutepy.sim.advice import Diagnosis
 from cutepy.sim.errors import Place
 from cutepy.sim.machine.events import Barrier
 from cutepy.sim.machine.lanes import WARP
-from cutepy.sim.ptx.model import Address, Symbol
+from cutepy.sim.machine.launch import Launch
+from cutepy.sim.ptx.model import Address, Instruction, SourceLine, Symbol
 from cutepy.sim.ptx.source_lines import user_lines
 from cutepy.sim.sanitize.kinds import KINDS, Severity
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.launch import Launch
-    from cutepy.sim.ptx.model import Instruction, SourceLine
 
 Where = Barrier | Place
 """Object that a hazard is about."""

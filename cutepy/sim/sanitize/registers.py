@@ -19,14 +19,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from cutepy.sim.ptx.model import Immediate, Instruction, Register, Vector
 from cutepy.sim.sanitize.accumulator_aliases import AccumulatorAlias, Names, absorb, is_rename, makes_constant
+from cutepy.sim.translate.control_flow import ControlFlow
 from cutepy.sim.translate.effects import accumulators, is_wgmma, read, written
-
-if TYPE_CHECKING:
-    from cutepy.sim.translate.control_flow import ControlFlow
 
 _OLDEST = 1 << 9
 """The age of groups after which eight or more were committed."""

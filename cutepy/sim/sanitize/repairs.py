@@ -17,22 +17,18 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePath
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from cutepy.layouts.sm90.arch import WARPGROUP_THREADS
 from cutepy.sim.advice import Diagnosis
 from cutepy.sim.errors import REGISTERS, Place
-from cutepy.sim.ptx.model import Vector
-from cutepy.sim.sanitize.assembler import Remark, SpillAccess, assembly_of
+from cutepy.sim.ptx.model import Instruction, Vector
+from cutepy.sim.sanitize.assembler import Remark, Resources, SpillAccess, assembly_of
 from cutepy.sim.sanitize.hazards import Side
 from cutepy.sim.sanitize.kinds import KINDS
 from cutepy.sim.sanitize.registers import RegisterHazard
-
-if TYPE_CHECKING:
-    from cutepy.sim.ptx.model import Instruction
-    from cutepy.sim.sanitize.assembler import Resources
-    from cutepy.sim.translate import Kernel
-    from cutepy.sim.translate.control_flow import ControlFlow
+from cutepy.sim.translate import Kernel
+from cutepy.sim.translate.control_flow import ControlFlow
 
 MADE_GOOD = "injected-wgmma-fence", "injected-wgmma-wait"
 _FENCE, _WAITS = "C7519", ("C7517", "C7518")

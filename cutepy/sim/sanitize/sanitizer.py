@@ -2,32 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import TYPE_CHECKING, ParamSpec
+from typing import ParamSpec
 
 import numpy as np
 
 from cutepy.sim.advice import Diagnosis
-from cutepy.sim.errors import REGISTERS, Place
-from cutepy.sim.machine.events import BLOCKED, Fence, MbarrierTry, NamedBarrierPartialArrive
-from cutepy.sim.machine.host_events import HostAccess, HostEvent, StreamEvent
-from cutepy.sim.machine.lanes import WARP
-from cutepy.sim.machine.observer import Observer, stops
+from cutepy.sim.errors import REGISTERS, Place, SimulationError
+from cutepy.sim.machine.events import (
+    BLOCKED,
+    Access,
+    AsyncOperation,
+    BarrierEvent,
+    CancelRequest,
+    Fence,
+    HostAccess,
+    HostEvent,
+    LocalCopy,
+    MbarrierTry,
+    NamedBarrierPartialArrive,
+    PartialUnit,
+    StreamEvent,
+    TensorMemoryAccess,
+    TensorMemoryAllocation,
+    TmaEvent,
+    WgmmaEvent,
+)
+from cutepy.sim.machine.lanes import WARP, Array, Ctas, Residents, Threads
+from cutepy.sim.machine.launch import Launch
+from cutepy.sim.machine.memory import GlobalMemory
+from cutepy.sim.machine.observer import Observer, Step, stops
 from cutepy.sim.ptx.memory_order import WEAK, fenced_spaces, strength
-from cutepy.sim.ptx.model import Register
+from cutepy.sim.ptx.model import Function, Instruction, Register
 from cutepy.sim.ptx.source_lines import line_of
 from cutepy.sim.sanitize.byte_layouts.layouts import AccessLayout, of_map
+from cutepy.sim.sanitize.certificate.certificates import Certificate
 from cutepy.sim.sanitize.certificate.examiner import Examiner
-from cutepy.sim.sanitize.hazards import Side
+from cutepy.sim.sanitize.certificate.violations import Violation
+from cutepy.sim.sanitize.hazards import Hazard, NearMiss, Side
 from cutepy.sim.sanitize.memory.access_record import AccessRecord, Conflict
+from cutepy.sim.sanitize.memory.global_access_record import GlobalConflict
 from cutepy.sim.sanitize.memory.global_accesses import GlobalAccesses
 from cutepy.sim.sanitize.memory.shadow import granule_bytes
 from cutepy.sim.sanitize.memory.shared_accesses import SharedAccesses
-from cutepy.sim.sanitize.memory.tensor_memory import Lack, TensorRecord, TensorShadow, first_thread, place_of
+from cutepy.sim.sanitize.memory.tensor_memory import (
+    Lack,
+    TensorRecord,
+    TensorShadow,
+    ended_by_use,
+    first_thread,
+    place_of,
+)
 from cutepy.sim.sanitize.order.collectives import ALL_LANES, arrives_relaxed, is_collective
-from cutepy.sim.sanitize.order.cta_ends import ends, uneven
+from cutepy.sim.sanitize.order.cta_ends import EndHazard, ends, uneven
 from cutepy.sim.sanitize.order.flags import Flags
 from cutepy.sim.sanitize.order.launches import Launches
 from cutepy.sim.sanitize.order.messages import Messages
@@ -37,51 +66,20 @@ from cutepy.sim.sanitize.order.tries import is_try
 from cutepy.sim.sanitize.order.wave import BULK, COPIES, FAILED, MMAS, IssuedOperation, Wave
 from cutepy.sim.sanitize.registers import register_hazards
 from cutepy.sim.sanitize.repairs import MADE_GOOD, judged, remarks
+from cutepy.sim.sanitize.reports.collection import Hazards
 from cutepy.sim.sanitize.reports.findings import Findings
 from cutepy.sim.sanitize.reports.global_memory import GlobalFindings
 from cutepy.sim.sanitize.reports.last_writers import with_last_writer
-from cutepy.sim.sanitize.reports.mistakes import hazard_of, part_of_a_unit
+from cutepy.sim.sanitize.reports.mistakes import MistakeHazard, hazard_of, part_of_a_unit
 from cutepy.sim.sanitize.reports.near_misses import (
     beside_the_end,
     global_near_misses,
     groups_of_one_barrier,
     near_misses,
 )
-from cutepy.sim.sanitize.reports.reasons import reason
+from cutepy.sim.sanitize.reports.reasons import Reason, reason
 from cutepy.sim.sanitize.reports.scene import SceneRecorder
-from cutepy.sim.sanitize.tensor_loads import ended_by_use
 from cutepy.sim.sanitize.undefined import PADDING, UndefinedUse, UndefinedValues, is_copied, is_used, loaded_into
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from cutepy.sim.errors import SimulationError
-    from cutepy.sim.machine.events import (
-        Access,
-        AsyncOperation,
-        BarrierEvent,
-        CancelRequest,
-        LocalCopy,
-        PartialUnit,
-        TensorMemoryAccess,
-        TensorMemoryAllocation,
-        TmaEvent,
-        WgmmaEvent,
-    )
-    from cutepy.sim.machine.lanes import Array, Ctas, Residents, Threads
-    from cutepy.sim.machine.launch import Launch
-    from cutepy.sim.machine.memory import GlobalMemory
-    from cutepy.sim.machine.observer import Step
-    from cutepy.sim.ptx.model import Function, Instruction
-    from cutepy.sim.sanitize.certificate.certificates import Certificate
-    from cutepy.sim.sanitize.certificate.violations import Violation
-    from cutepy.sim.sanitize.hazards import Hazard, NearMiss
-    from cutepy.sim.sanitize.memory.global_access_record import GlobalConflict
-    from cutepy.sim.sanitize.order.cta_ends import EndHazard
-    from cutepy.sim.sanitize.reports.collection import Hazards
-    from cutepy.sim.sanitize.reports.mistakes import MistakeHazard
-    from cutepy.sim.sanitize.reports.reasons import Reason
-
 
 _Told = ParamSpec("_Told")
 _ASSEMBLED = "ptxas puts each wgmma.fence and each wait for MMAs that is missing, as the advisories say"

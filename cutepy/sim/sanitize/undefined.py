@@ -25,30 +25,43 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Collection, Iterable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 
 from cutepy.sim.advice import Diagnosis
-from cutepy.sim.machine.lanes import Threads
-from cutepy.sim.ptx.model import Address, Immediate, Instruction, Register, Symbol, Vector, registers_in, type_bits
-from cutepy.sim.sanitize.definitions import defining_instructions, given_registers, scale_d
+from cutepy.sim.machine.events import Access, AsyncOperation, LocalCopy, TensorMemoryAccess
+from cutepy.sim.machine.lanes import Array, Residents, Threads
+from cutepy.sim.machine.observer import Step
+from cutepy.sim.ptx.model import (
+    Address,
+    Function,
+    Immediate,
+    Instruction,
+    Operand,
+    Register,
+    Symbol,
+    Vector,
+    registers_in,
+    type_bits,
+)
+from cutepy.sim.sanitize.definitions import NOT_BEGUN, begun_by_mmas, defining_instructions, given_registers, scale_d
 from cutepy.sim.sanitize.memory.discarded_loads import stores_of
 from cutepy.sim.sanitize.order.uses import once, uses_of, whole_flow
 from cutepy.sim.sanitize.undefined_bits import Operands, exchanges, from_lanes, full, passes_on
 from cutepy.sim.sanitize.undefined_memory import BESIDE_VALUES, Element, UndefinedMemory
-from cutepy.sim.sanitize.unwritten_accumulators import NOT_BEGUN, begun_by_mmas
 from cutepy.sim.translate.control_flow import EXIT
-from cutepy.sim.translate.effects import accumulators, has_destination, is_wgmma, read, results, written
-from cutepy.sim.translate.state_spaces import may_be_same, state_spaces
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
-
-    from cutepy.sim.machine.events import Access, AsyncOperation, LocalCopy, TensorMemoryAccess
-    from cutepy.sim.machine.lanes import Array, Residents
-    from cutepy.sim.machine.observer import Step
-    from cutepy.sim.ptx.model import Function, Operand
+from cutepy.sim.translate.effects import (
+    accumulators,
+    has_destination,
+    is_wgmma,
+    may_be_same,
+    read,
+    results,
+    state_spaces,
+    written,
+)
 
 _KEPT_IN = frozenset("shared local frame generic".split())
 """State spaces of memory that keeps which bits have no value."""
@@ -616,8 +629,7 @@ def _calls_once(function: Function) -> bool:
 
 
 def _origin(register: int, threads: Array) -> Array:
-    origin: Array = register + 1 << _THREAD_BITS | threads.astype(np.int64)
-    return origin
+    return register + 1 << _THREAD_BITS | threads.astype(np.int64)
 
 
 def _items(operand: Operand) -> tuple[Operand, ...]:

@@ -15,25 +15,20 @@ PTX ISA, "Logic and Shift Instructions", "Data Movement and Conversion Instructi
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from functools import reduce
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from cutepy.sim.machine.lanes import WARP
+from cutepy.sim.machine.lanes import WARP, Array
+from cutepy.sim.machine.observer import Step
 from cutepy.sim.mechanisms.warp import source_lane
-from cutepy.sim.ptx.model import Immediate, NegatedPredicate, Pair, Register
+from cutepy.sim.ptx.model import Immediate, Instruction, NegatedPredicate, Operand, Pair, Register
 from cutepy.sim.semantics import meaning_of
 from cutepy.sim.semantics.builder import Builder, evaluate
 from cutepy.sim.semantics.types import constant_bits, width
 from cutepy.sim.translate.effects import written
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from cutepy.sim.machine.lanes import Array
-    from cutepy.sim.machine.observer import Step
-    from cutepy.sim.ptx.model import Instruction, Operand
 
 _ONE, _NONE = np.uint64(1), np.uint64(0)
 _RELATIONS = {

@@ -7,19 +7,15 @@ PTX ISA, "st", "ld", "stmatrix", "ldmatrix".
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from cutepy.sim.machine.lanes import WARP
+from cutepy.sim.machine.events import Access
+from cutepy.sim.machine.lanes import WARP, Array
 from cutepy.sim.mechanisms.ldmatrix import ROW_BYTES, fragment_of, in_bytes
 from cutepy.sim.sanitize.undefined_bits import full
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from cutepy.sim.machine.events import Access
-    from cutepy.sim.machine.lanes import Array
 
 _BYTE = 8
 _PAGE = 4096
@@ -244,8 +240,7 @@ class UndefinedMemory:
 
 
 def _places(access: Access) -> Array:
-    places: Array = np.asarray(access.addresses).astype(np.int64)[..., None] + np.arange(access.size_bytes)
-    return places
+    return np.asarray(access.addresses).astype(np.int64)[..., None] + np.arange(access.size_bytes)
 
 
 def _in_bytes(lacks: Array, size: int) -> Array:

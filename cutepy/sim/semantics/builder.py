@@ -2,17 +2,20 @@
 
 A value has a number of bits, 1 for a predicate, and no sign: operations have it. `Builder` folds constants and what
 needs no computing, such as a sum with 0; a back end makes the rest (`_apply`).
+
+`of` registers the instructions whose meaning is written on the builder.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, Generic, Protocol, TypeVar
+from functools import lru_cache
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from cutepy.sim.ptx.model import Operand
+from cutepy.sim.ptx.model import Instruction, Operand
 
 
 class AnyValue(Protocol):
@@ -404,3 +407,61 @@ def evaluate(operation: str, bits: int, result_bits: int, *values: Any) -> Any: 
     if isinstance(found, np.ndarray):
         return found.astype(np.uint64, copy=False) & np.uint64((1 << result_bits) - 1)
     return int(found) & (1 << result_bits) - 1
+
+
+Meaning = Callable[[Builder[Any], Instruction], None]
+
+
+class Entry(NamedTuple):
+    """An opcode whose meaning is on the builder.
+
+    Attributes
+    ----------
+    function : callable
+        ``function(builder, instruction)`` reads operands, computes and writes results on any builder.
+    refuses : frozenset of str
+        Modifiers that may follow the opcode, and are not simulated.
+    applies : callable
+        Tells of an instruction's parts whether the function computes it; others of the opcode are defined elsewhere.
+    """
+
+    function: Meaning
+    refuses: frozenset[str]
+    applies: Callable[[tuple[str, ...]], bool]
+
+
+MEANINGS: dict[str, Entry] = {}
+"""Opcode, or the beginning of one -> its meaning."""
+
+
+def meaning(
+    *names: str, refuses: str = "", applies: Callable[[tuple[str, ...]], bool] = lambda parts: True
+) -> Callable[[Meaning], Meaning]:
+    """Register the meaning of instructions, by the first part of their opcode or by a longer prefix of it.
+
+    Parameters
+    ----------
+    *names : str
+        Opcodes, or their beginnings.
+    refuses : str
+        Modifiers of theirs that are not simulated.
+    applies : callable
+        Tells of an instruction's parts whether the function computes it.
+    """
+
+    def register(function: Meaning) -> Meaning:
+        MEANINGS.update(dict.fromkeys(names, Entry(function, frozenset(refuses.split()), applies)))
+        return function
+
+    return register
+
+
+def meaning_of(i: Instruction) -> Meaning | None:
+    """Return the function that computes an instruction; None if its meaning is not on the builder."""
+    return _of_opcode(i.parts)
+
+
+@lru_cache(maxsize=1 << 12)
+def _of_opcode(parts: tuple[str, ...]) -> Meaning | None:
+    found = MEANINGS.get(".".join(parts[:2])) or MEANINGS.get(parts[0])
+    return found.function if found is not None and found.applies(parts) else None

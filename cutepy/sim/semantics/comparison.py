@@ -8,9 +8,8 @@ PTX ISA, "Comparison and Selection Instructions", "Half Precision Comparison Ins
 from __future__ import annotations
 
 from cutepy.sim.ptx.model import Instruction
-from cutepy.sim.semantics.builder import Builder, V
+from cutepy.sim.semantics.builder import Builder, V, meaning
 from cutepy.sim.semantics.floating import HALVES, widen_halves, write_halves
-from cutepy.sim.semantics.registry import meaning
 from cutepy.sim.semantics.types import is_integer, kind_of, split_pair, width
 
 _RELATIONS = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))

@@ -8,9 +8,8 @@ PTX ISA, "Data Movement and Conversion Instructions: cvt", "cvt.pack".
 from __future__ import annotations
 
 from cutepy.sim.ptx.model import Instruction, Operand
-from cutepy.sim.semantics.builder import Builder, V
+from cutepy.sim.semantics.builder import Builder, V, meaning
 from cutepy.sim.semantics.floating import narrow, rounding_of, widen_halves, write_halves
-from cutepy.sim.semantics.registry import meaning
 from cutepy.sim.semantics.types import is_integer, kind_of, width
 
 _NARROW = {"e4m3x2": 8, "e5m2x2": 8, "e2m3x2": 8, "e3m2x2": 8, "e2m1x2": 4}

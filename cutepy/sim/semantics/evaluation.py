@@ -10,8 +10,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from cutepy.sim.ptx.model import Immediate, Instruction, NegatedPredicate, Operand, Register
-from cutepy.sim.semantics.builder import Builder, evaluate
-from cutepy.sim.semantics.registry import meaning_of
+from cutepy.sim.semantics.builder import Builder, evaluate, meaning_of
 from cutepy.sim.semantics.types import constant_bits, width
 
 _NO_MEANING = (ArithmeticError, AssertionError, LookupError, TypeError, ValueError)

@@ -11,8 +11,7 @@ PTX ISA, "Floating Point Instructions", "Half Precision Floating Point Instructi
 from __future__ import annotations
 
 from cutepy.sim.ptx.model import Immediate, Instruction, Operand
-from cutepy.sim.semantics.builder import Builder, V
-from cutepy.sim.semantics.registry import meaning
+from cutepy.sim.semantics.builder import Builder, V, meaning
 from cutepy.sim.semantics.types import kind_of
 
 HALVES = ("f16", "bf16", "f16x2", "bf16x2")

@@ -9,9 +9,8 @@ Instructions", "Data Movement and Conversion Instructions: prmt".
 from __future__ import annotations
 
 from cutepy.sim.ptx.model import Immediate, Instruction
-from cutepy.sim.semantics.builder import Builder, V
+from cutepy.sim.semantics.builder import Builder, V, meaning
 from cutepy.sim.semantics.floating import arithmetic
-from cutepy.sim.semantics.registry import meaning
 from cutepy.sim.semantics.types import is_integer, kind_of, split_pair, width
 
 _PACKED = ("u16x2", "s16x2")

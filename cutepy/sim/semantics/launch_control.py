@@ -14,8 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cutepy.sim.ptx.model import Instruction, Sink, Vector
-from cutepy.sim.semantics.builder import Builder, V
-from cutepy.sim.semantics.registry import meaning
+from cutepy.sim.semantics.builder import Builder, V, meaning
 
 _AXES = {"get_first_ctaid::x": 0, "get_first_ctaid::y": 1, "get_first_ctaid::z": 2}
 _NOWHERE = 0xFFFFFFFF

@@ -8,8 +8,7 @@ PTX ISA, "Data Movement and Conversion Instructions: mov", "cvta".
 from __future__ import annotations
 
 from cutepy.sim.ptx.model import Instruction, Operand, Register, Sink, Vector
-from cutepy.sim.semantics.builder import Builder, V
-from cutepy.sim.semantics.registry import meaning
+from cutepy.sim.semantics.builder import Builder, V, meaning
 from cutepy.sim.semantics.types import canonical_bits, kind_of, width
 
 SHARED_WINDOW, LOCAL_WINDOW = 1 << 56, 1 << 57

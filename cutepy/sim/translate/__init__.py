@@ -27,12 +27,11 @@ from cutepy.sim.ptx.model import Function, Instruction, Module, Symbol, type_bit
 from cutepy.sim.ptx.parser import parse_module
 from cutepy.sim.ptx.refusals import refusal
 from cutepy.sim.semantics import meaning_of
-from cutepy.sim.semantics.registry import Meaning
+from cutepy.sim.semantics.builder import Meaning
 from cutepy.sim.semantics.types import canonical_bits, kind_of
 from cutepy.sim.translate import (  # noqa: F401  each registers its instructions
     asynchronous,
     calls,
-    launch_control,
     matrices,
     memory,
     movement,

@@ -1,10 +1,10 @@
-"""Barriers, mbarriers, bulk copies, TMA, wgmma, clusters and the control of a thread.
+"""Barriers, mbarriers, bulk copies, TMA, wgmma, clusters, their launch control and the control of a thread.
 
 References
 ----------
 PTX ISA, "Parallel Synchronization and Communication Instructions": bar, barrier.cluster, mbarrier, griddepcontrol,
 tensormap; "Asynchronous Copy"; "Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instructions"; "Control Flow
-Instructions"; "Miscellaneous Instructions": setmaxnreg, nanosleep, trap.
+Instructions"; "Miscellaneous Instructions": setmaxnreg, nanosleep, trap. PTX ISA, "clusterlaunchcontrol.try_cancel".
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from cutepy.sim.ptx.model import Address, Immediate, Instruction, Operand, Regis
 from cutepy.sim.semantics.types import kind_of
 from cutepy.sim.translate.effects import accumulators
 from cutepy.sim.translate.emitter import PARK, Emitter, instruction, mechanism
+from cutepy.sim.translate.memory import space_of
 from cutepy.sim.translate.movement import gather
 
 mechanism("barrier.cluster.arrive", "cluster.arrive")
@@ -240,3 +241,9 @@ def _beyond(e: Emitter, i: Instruction) -> None:
     index, count = i.operands
     assert isinstance(count, Immediate)
     e.emit(f"m.beyond(g, {e.site}, {e.read(index, 'u4')}, {count.value})")
+
+
+@instruction("clusterlaunchcontrol.try_cancel")
+def _try_cancel(e: Emitter, i: Instruction) -> None:
+    to, barrier = i.operands
+    e.emit(f"m.launch_control.try_cancel(g, {e.site}, {space_of(i)!r}, {e.address(to)}, {e.address(barrier)})")

@@ -6,16 +6,12 @@ often is assigned to a local variable, and an unused node is not written.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from cutepy.sim.ptx.model import Immediate, NegatedPredicate, Operand, Register, Sink
-from cutepy.sim.semantics.builder import Builder
+from cutepy.sim.ptx.model import Immediate, Instruction, NegatedPredicate, Operand, Register, Sink
+from cutepy.sim.semantics.builder import Builder, Meaning
 from cutepy.sim.semantics.types import canonical_bits, constant_bits, width
-
-if TYPE_CHECKING:
-    from cutepy.sim.ptx.model import Instruction
-    from cutepy.sim.semantics.registry import Meaning
-    from cutepy.sim.translate.emitter import Emitter
+from cutepy.sim.translate.emitter import Emitter
 
 _INFIX = {
     "add": "+", "sub": "-", "mul": "*", "udiv": "//", "and": "&", "or": "|", "xor": "^", "shl": "<<", "lshr": ">>",

@@ -32,8 +32,7 @@ def _sixth(times: Array) -> Array:
 
 def root(sixths: Array) -> Array:
     """Return sixth roots."""
-    roots: Array = np.cbrt(np.sqrt(sixths))
-    return roots
+    return np.cbrt(np.sqrt(sixths))
 
 
 class Arithmetic(NamedTuple):

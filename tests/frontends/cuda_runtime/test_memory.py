@@ -11,7 +11,7 @@ from cutepy.frontends.backend import tell
 from cutepy.frontends.cuda_runtime.memory import MemoryCalls
 from cutepy.frontends.cuda_runtime.streams import StreamCalls
 from cutepy.runtime import devices
-from cutepy.sim.machine.host_events import StreamEvent
+from cutepy.sim.machine.events import StreamEvent
 from cutepy.sim.sanitize import HazardError
 from tests.messages import refuses
 

@@ -13,7 +13,7 @@ from cutepy.frontends.backend import tell  # noqa: E402
 from cutepy.frontends.ptx.modules import load_ptx  # noqa: E402
 from cutepy.frontends.torch_device.storage import allocations  # noqa: E402
 from cutepy.sim import HazardError  # noqa: E402
-from cutepy.sim.machine.host_events import StreamEvent  # noqa: E402
+from cutepy.sim.machine.events import StreamEvent  # noqa: E402
 
 pytestmark = pytest.mark.dsl
 

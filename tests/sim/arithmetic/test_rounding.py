@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, strategies as st
 
-from cutepy.sim.arithmetic.floats.integral import from_int
-from cutepy.sim.arithmetic.floats.rounding import directed, round_fraction
+from cutepy.sim.arithmetic.floats import directed, from_int, round_fraction
 
 MODES = ["rn", "rz", "rm", "rp"]
 EXACT = {"add": add, "sub": sub, "mul": mul, "div": truediv, "rcp": lambda a: 1 / a, "fma": lambda a, b, c: a * b + c}

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from cutepy.sim.arithmetic.floats.special_values import flush, last_nan
+from cutepy.sim.arithmetic.floats import flush, last_nan
 
 
 @pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64])

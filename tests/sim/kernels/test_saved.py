@@ -170,7 +170,7 @@ def test_memory_of_whole_clusters_is_followed(tmp_path, cluster):
 @pytest.mark.parametrize(("room", "kept"), [(12 * 32 * 2, True), (12 * 32 * 2 - 1, False)])
 def test_memory_is_followed_as_long_as_there_is_room(tmp_path, monkeypatch, room, kept):
     """Two stores of four bytes by 32 lanes, each with its address of eight."""
-    monkeypatch.setattr("cutepy.sim.inspect.writes.ROOM_BYTES", room)
+    monkeypatch.setattr("cutepy.sim.inspect.tracing.ROOM_BYTES", room)
     body = "mov.u32 %r1, %tid.x; shl.b32 %r1, %r1, 2; st.shared.u32 [%r1], %r1; st.shared.u32 [%r1], 7;"
     told = cutepy.load_run(launch(body, smem=128, inspect=True).save(tmp_path / "x")).launches[0].ctas[0]
     assert told.followed == kept

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cutepy.sim import Run
-from cutepy.sim.machine.host_events import Allocation, HostAccess, StreamEvent
+from cutepy.sim.machine.events import Allocation, HostAccess, StreamEvent
 from cutepy.sim.sanitize.memory import global_shadow
 from cutepy.sim.sanitize.memory.global_shadow import EXTENT_BYTES, Extent, GlobalShadow
 from tests.messages import pins

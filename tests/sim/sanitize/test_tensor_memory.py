@@ -8,7 +8,7 @@ from cutepy.layouts.sm100 import InstrDescriptor, SmemDescriptor
 from cutepy.sim import HazardError, SimulationError
 from cutepy.sim.ptx.parser import parse_module
 from cutepy.sim.ptx.tokens import PtxSyntaxError
-from cutepy.sim.sanitize.tensor_loads import ended_by_use
+from cutepy.sim.sanitize.memory.tensor_memory import ended_by_use
 from tests.messages import refuses
 
 KERNEL = """.version 8.8

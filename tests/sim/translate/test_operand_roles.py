@@ -3,7 +3,7 @@
 import pytest
 
 from cutepy.sim.ptx.model import Address, Immediate, Instruction, Pair, Register, Vector
-from cutepy.sim.translate.operand_roles import control_operands
+from cutepy.sim.translate.effects import control_operands
 
 
 def registers(count, kind="b32"):

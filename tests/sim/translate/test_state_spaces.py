@@ -3,7 +3,7 @@
 import pytest
 
 from cutepy.sim.ptx.model import Address, FrameSlot, Immediate, Instruction
-from cutepy.sim.translate.state_spaces import may_be_same, state_spaces
+from cutepy.sim.translate.effects import may_be_same, state_spaces
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ PTX ISA, "tcgen05.cp", "Optional Decompression", "tcgen05.shift".
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,14 +15,11 @@ from cutepy.layouts.sm100 import tmem_cp_traits
 from cutepy.layouts.sm100.arch import TMEM_LANE_SHIFT, TMEM_QUARTER_LANES
 from cutepy.layouts.sm100.tmem_cp import DECOMPRESSIONS
 from cutepy.sim.arithmetic import minifloat
+from cutepy.sim.machine.group import Group
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.mechanisms.tcgen05.operands import SharedTiles
-from cutepy.sim.mechanisms.tcgen05.tensor_memory import pair_of
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.group import Group
-    from cutepy.sim.mechanisms.tcgen05.tensor_memory import TensorMemory
-    from cutepy.sim.ptx.model import Instruction
+from cutepy.sim.mechanisms.tcgen05.tensor_memory import TensorMemory, pair_of
+from cutepy.sim.ptx.model import Instruction
 
 _SHIFTED_COLUMNS = 8
 

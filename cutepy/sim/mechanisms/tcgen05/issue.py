@@ -12,27 +12,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cutepy.sim.machine.activity import Activity
 from cutepy.sim.machine.events import AsyncOperation, TensorMmaEvent
-from cutepy.sim.machine.lanes import Array, Ctas, Threads
+from cutepy.sim.machine.group import Group
+from cutepy.sim.machine.lanes import Array, Ctas, Residents, Threads
+from cutepy.sim.machine.memory import Memory
 from cutepy.sim.machine.schedule import Mechanism
 from cutepy.sim.machine.thread_history import ExecutedInstruction
-from cutepy.sim.mechanisms.multicast import reached
+from cutepy.sim.mechanisms.clusters import reached
+from cutepy.sim.mechanisms.mbarriers import Mbarriers
 from cutepy.sim.mechanisms.tcgen05.copies import Copies
 from cutepy.sim.mechanisms.tcgen05.operands import SharedTiles
 from cutepy.sim.mechanisms.tcgen05.products import Operands, Products
 from cutepy.sim.mechanisms.tcgen05.tensor_memory import TensorMemory, check_pair
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.activity import Activity
-    from cutepy.sim.machine.group import Group
-    from cutepy.sim.machine.lanes import Residents
-    from cutepy.sim.machine.memory import Memory
-    from cutepy.sim.mechanisms.mbarriers import Mbarriers
-    from cutepy.sim.ptx.model import Instruction
+from cutepy.sim.ptx.model import Instruction
 
 
 class TensorCore(Mechanism):
@@ -102,7 +98,7 @@ class TensorCore(Mechanism):
                 mask,
             )
             slot = int(g.ctas.slots[row])
-            event = TensorMmaEvent(word, of_a, of_b, a_in_tensor_memory, i, *_lane(g, row, column))
+            event = TensorMmaEvent(i, *_lane(g, row, column), word, of_a, of_b, a_in_tensor_memory)
             for observer in self._activity.observers:
                 observer.on_tensor_mma(event)
             self._issue(g, i, row, column, partial(self._products.compute, g, i, slot, self._size, given))

@@ -10,7 +10,7 @@ at the start of 16 bytes of shared memory, and in bytes of their own in tensor m
 from __future__ import annotations
 
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -19,14 +19,12 @@ from cutepy.layouts.hardware import UNIT_BITS, UNIT_BYTES, Major, byte_swizzle
 from cutepy.layouts.sm100 import SmemDescriptor, tmem_operand, tmem_scale_factors
 from cutepy.sim.arithmetic import minifloat
 from cutepy.sim.errors import DescriptorError, MemoryAccessError
+from cutepy.sim.machine.activity import Activity
+from cutepy.sim.machine.group import Group
 from cutepy.sim.machine.lanes import Array
+from cutepy.sim.machine.memory import Memory
+from cutepy.sim.ptx.model import Instruction
 from cutepy.sim.translate.wgmma_shapes import SharedTile
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.activity import Activity
-    from cutepy.sim.machine.group import Group
-    from cutepy.sim.machine.memory import Memory
-    from cutepy.sim.ptx.model import Instruction
 
 _GROUP = 16
 _NARROW_BITS = {"e2m1": 4, "e2m3": 6, "e3m2": 6}

@@ -14,19 +14,15 @@ take one column is the selector.
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cutepy.layouts.sm100 import tmem_metadata
+from cutepy.layouts.sm100 import InstrDescriptor, tmem_metadata
 from cutepy.sim.arithmetic.sparsity import kept_places
 from cutepy.sim.errors import DescriptorError, MemoryAccessError, Place, UnknownInstructionError
+from cutepy.sim.machine.group import Group
 from cutepy.sim.machine.lanes import Array
-
-if TYPE_CHECKING:
-    from cutepy.layouts.sm100 import InstrDescriptor
-    from cutepy.sim.machine.group import Group
-    from cutepy.sim.ptx.model import Instruction
+from cutepy.sim.ptx.model import Instruction
 
 _CHUNK = {32: 2, 4: 8}
 """Elements of a chunk, by their bits, where they are not 4."""

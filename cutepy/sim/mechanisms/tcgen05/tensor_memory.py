@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from functools import cache, reduce
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -28,18 +27,15 @@ from cutepy.layouts.sm100.arch import (
 from cutepy.sim.advice import Diagnosis
 from cutepy.sim.arithmetic import floats
 from cutepy.sim.errors import MemoryAccessError, Place, SimulationError
+from cutepy.sim.machine.activity import Activity
 from cutepy.sim.machine.events import TensorMemoryAccess, TensorMemoryAllocation
-from cutepy.sim.machine.lanes import WARP, Array, Ctas, Threads
+from cutepy.sim.machine.group import Group
+from cutepy.sim.machine.lanes import WARP, Array, Ctas, Residents, Threads
+from cutepy.sim.machine.memory import Memory
 from cutepy.sim.machine.schedule import Mechanism
 from cutepy.sim.machine.shared_memory import Words, leftover
 from cutepy.sim.machine.wait_sources import AwaitedObject
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.activity import Activity
-    from cutepy.sim.machine.group import Group
-    from cutepy.sim.machine.lanes import Residents
-    from cutepy.sim.machine.memory import Memory
-    from cutepy.sim.ptx.model import Instruction
+from cutepy.sim.ptx.model import Instruction
 
 _COLUMN_MASK = (1 << TMEM_LANE_SHIFT) - 1
 _FREE = -1
@@ -387,8 +383,7 @@ class TensorMemory(Mechanism):
                 fix=Diagnosis("lanes-of-the-warp"),
                 at=Place("tensor memory"),
             )
-        result: Array = given & np.uint32(_COLUMN_MASK) | (lane << TMEM_LANE_SHIFT).astype(np.uint32)
-        return result
+        return given & np.uint32(_COLUMN_MASK) | (lane << TMEM_LANE_SHIFT).astype(np.uint32)
 
 
 def pair_of(slot: int, cluster_size: int) -> list[int]:

@@ -6,25 +6,21 @@ An MMA is computed when its group completes. Accumulators stay a matrix until an
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING
 
 from cutepy.sim.errors import DescriptorError
+from cutepy.sim.machine.activity import Activity
 from cutepy.sim.machine.alignment import check_uniform
 from cutepy.sim.machine.deadlock import PartOfAUnit
 from cutepy.sim.machine.events import AsyncOperation, Fence, GroupCommit, GroupWait, WgmmaEvent
-from cutepy.sim.machine.group import AccumulatorTile, IssuedMma
+from cutepy.sim.machine.group import AccumulatorTile, Group, IssuedMma
 from cutepy.sim.machine.lanes import WARPGROUP, Array
+from cutepy.sim.machine.memory import Memory
 from cutepy.sim.machine.schedule import Mechanism, left_by
 from cutepy.sim.mechanisms.wgmma.products import Products
 from cutepy.sim.mechanisms.wgmma.registers import fragments, kept_places, read_accumulators, write_accumulators
+from cutepy.sim.ptx.model import Instruction
+from cutepy.sim.translate import Program
 from cutepy.sim.translate.wgmma_shapes import Shape, parse_shape
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.activity import Activity
-    from cutepy.sim.machine.group import Group
-    from cutepy.sim.machine.memory import Memory
-    from cutepy.sim.ptx.model import Instruction
-    from cutepy.sim.translate import Program
 
 
 class Wgmma(Mechanism):
@@ -86,7 +82,7 @@ class Wgmma(Mechanism):
         g.issued.append(IssuedMma(shape, i, first, second, accumulate, tile, where))
         for observer in self._activity.observers:
             a_of = None if shape.from_registers else first
-            observer.on_wgmma(WgmmaEvent(shape, a_of, second, accumulate != 0, i, g.ctas, g.threads))
+            observer.on_wgmma(WgmmaEvent(i, g.ctas, g.threads, shape, a_of, second, accumulate != 0))
 
     def commit(self, g: Group, i: Instruction) -> None:
         """Close a group of MMAs; an empty or complete one counts where an older one may be incomplete."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -12,15 +12,13 @@ from cutepy.layouts import LayoutError, sm90
 from cutepy.layouts.sm90.arch import UNIT_BYTES, span_bytes
 from cutepy.layouts.sm90.gmma import byte_swizzle
 from cutepy.sim.errors import DescriptorError, MemoryAccessError
+from cutepy.sim.machine.activity import Activity
+from cutepy.sim.machine.group import Group
 from cutepy.sim.machine.lanes import Array, Index
+from cutepy.sim.machine.memory import Memory
 from cutepy.sim.mechanisms.wgmma.registers import numbers
+from cutepy.sim.ptx.model import Instruction
 from cutepy.sim.translate.wgmma_shapes import SharedTile
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.activity import Activity
-    from cutepy.sim.machine.group import Group
-    from cutepy.sim.machine.memory import Memory
-    from cutepy.sim.ptx.model import Instruction
 
 
 @cache

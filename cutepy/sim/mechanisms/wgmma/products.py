@@ -8,21 +8,16 @@ f16 accumulators are rounded by each instruction.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from cutepy.sim.arithmetic import tensor_core
 from cutepy.sim.arithmetic.sparsity import expanded, meets_only_kept
-from cutepy.sim.machine.group import AccumulatorTile, IssuedMma
+from cutepy.sim.machine.activity import Activity
+from cutepy.sim.machine.group import AccumulatorTile, Group, IssuedMma
 from cutepy.sim.machine.lanes import Array, Index
+from cutepy.sim.machine.memory import Memory
 from cutepy.sim.mechanisms.wgmma.operands import Operands
 from cutepy.sim.translate.wgmma_shapes import M, Shape
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.activity import Activity
-    from cutepy.sim.machine.group import Group
-    from cutepy.sim.machine.memory import Memory
 
 _EXACT_F32 = 1 << 24
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,12 +14,10 @@ from cutepy.layouts import sm90
 from cutepy.sim.arithmetic import floats
 from cutepy.sim.arithmetic.minifloat import to_numbers
 from cutepy.sim.arithmetic.sparsity import places
+from cutepy.sim.machine.group import Group
 from cutepy.sim.machine.lanes import WARP, WARPGROUP, Array
 from cutepy.sim.machine.layout_tables import by_value_and_thread
 from cutepy.sim.translate.wgmma_shapes import M, Shape
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.group import Group
 
 
 @cache

@@ -13,14 +13,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from cutepy.sim.ptx.bodies import STATEMENT
+from cutepy.sim.ptx.model import Function
 from cutepy.sim.ptx.parser import ModuleStatements, without_comments
 from cutepy.sim.ptx.reading import StatementReader
-
-if TYPE_CHECKING:
-    from cutepy.sim.ptx.model import Function
 
 VARIABLE = "cutepy_delays"
 """The variable that the host sets: for each delay how long it is, in nanoseconds, u32."""

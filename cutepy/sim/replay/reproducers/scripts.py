@@ -9,21 +9,16 @@ import re
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from cutepy.sim.replay.episodes import after
-from cutepy.sim.replay.outcomes import Request
+from cutepy.sim.machine.lanes import Array
+from cutepy.sim.machine.launch import Launch
+from cutepy.sim.replay.episodes import Episode, after
+from cutepy.sim.replay.outcomes import Outcome, Request, site_of
 from cutepy.sim.replay.reproducers.instrument import VARIABLE, Delay, with_delays
-from cutepy.sim.replay.sites import site_of
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.lanes import Array
-    from cutepy.sim.machine.launch import Launch
-    from cutepy.sim.replay.episodes import Episode
-    from cutepy.sim.replay.outcomes import Outcome
-    from cutepy.sim.sanitize.hazards import Hazard
+from cutepy.sim.sanitize.hazards import Hazard
 
 MAX_BYTES = 64 << 20
 """Of memory that a script carries."""
@@ -132,8 +127,7 @@ def _runs_of(mask: Array) -> list[list[int]]:
     [[0, 1], [2, 4]]
     """
     edges = np.flatnonzero(np.diff(np.concatenate([[0], mask, [0]])))
-    found: list[list[int]] = edges.reshape(-1, 2).tolist()
-    return found
+    return edges.reshape(-1, 2).tolist()
 
 
 def sides_of(hazard: Hazard, episode: Episode) -> list[list[Delay]]:

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from cutepy.sim.machine.lanes import WARP
+from cutepy.sim.engine import Engine
+from cutepy.sim.machine.events import AsyncOperation
+from cutepy.sim.machine.group import Group
+from cutepy.sim.machine.interleaving import Agent
+from cutepy.sim.machine.lanes import WARP, Ctas, Threads
 from cutepy.sim.machine.policies import Choices
+from cutepy.sim.ptx.model import Instruction
 from cutepy.sim.replay.search.step_accesses import CLUSTERS, WRITE, Mode, StepObserver
 from cutepy.sim.replay.search.tree import ANSWERS, NOBODY, Event, Tree
-
-if TYPE_CHECKING:
-    from cutepy.sim.engine import Engine
-    from cutepy.sim.machine.events import AsyncOperation
-    from cutepy.sim.machine.group import Group
-    from cutepy.sim.machine.interleaving import Agent
-    from cutepy.sim.machine.lanes import Ctas, Threads
-    from cutepy.sim.ptx.model import Instruction
 
 MOST_STEPS = 20_000
 _COPIED: Mode = ("copied",)

@@ -5,15 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from cutepy.sim.machine.observer import Observer
 from cutepy.sim.replay.outcomes import Outcome
 from cutepy.sim.replay.search.guided_interleaving import BlockedPickError, GuidedInterleaving, StepLimitError
 from cutepy.sim.replay.search.step_accesses import StepObserver
 from cutepy.sim.replay.search.tree import AlreadyPlayedError, Tree
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.observer import Observer
 
 
 @dataclass(frozen=True)
@@ -60,7 +57,7 @@ class SearchResult:
     endless: str = ""
 
 
-Play = Callable[[GuidedInterleaving, Sequence["Observer"]], Outcome]
+Play = Callable[[GuidedInterleaving, Sequence[Observer]], Outcome]
 
 
 def search(play: Play, request: Search, reads_counts: bool, waits: frozenset[int] = frozenset()) -> SearchResult:

@@ -15,11 +15,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from cutepy.sim.machine.events import (
+    Access,
+    BarrierEvent,
+    CancelRequest,
     ClusterArrive,
     ClusterWait,
     MbarrierArrive,
@@ -31,12 +34,9 @@ from cutepy.sim.machine.events import (
     NamedBarrierSync,
     SetRegisters,
 )
+from cutepy.sim.machine.lanes import Array
 from cutepy.sim.machine.observer import Observer
 from cutepy.sim.ptx.instruction_set import COMMUTATIVE
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.events import Access, BarrierEvent, CancelRequest
-    from cutepy.sim.machine.lanes import Array
 
 Mode = tuple[Any, ...]
 

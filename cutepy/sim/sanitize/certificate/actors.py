@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from cutepy.sim.machine.lanes import as_index
-from cutepy.sim.sanitize.order.clocks import DONE, View, neighbours, raise_at
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.lanes import Array
-    from cutepy.sim.sanitize.order.clocks import Clocks
+from cutepy.sim.machine.lanes import Array, as_index
+from cutepy.sim.sanitize.order.clocks import DONE, Clocks, View, neighbours, raise_at
 
 
 class UninformedThread(NamedTuple):

@@ -14,18 +14,16 @@ PTX ISA, "tcgen05.alloc, tcgen05.dealloc, tcgen05.relinquish_alloc_permit".
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from cutepy.sim.machine.events import TensorMemoryAllocation
+from cutepy.sim.machine.lanes import Array
+from cutepy.sim.ptx.model import Instruction
 from cutepy.sim.ptx.source_lines import line_of
 from cutepy.sim.sanitize.order.clocks import DONE
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.events import TensorMemoryAllocation
-    from cutepy.sim.machine.lanes import Array
-    from cutepy.sim.ptx.model import Instruction
-    from cutepy.sim.sanitize.order.wave import Wave
+from cutepy.sim.sanitize.order.wave import Wave
 
 
 class _WarpOperation(NamedTuple):

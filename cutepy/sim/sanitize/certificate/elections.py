@@ -22,6 +22,8 @@ did before what the waiting one does, whichever lane is elected. Of two operatio
 have to come after the first if the first has waited for something or is a fence, if the second releases or issues, if
 both are about one mbarrier or about groups of copies, and if both touch the same memory.
 
+Values depend on their sources, and on the branches above them.
+
 References
 ----------
 PTX ISA, "elect.sync": "elects one predicated active leader thread"; "bar.warp.sync".
@@ -33,12 +35,16 @@ import math
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from cutepy.sim.machine.events import (
     BLOCKED,
+    Access,
+    AsyncOperation,
+    Barrier,
+    BarrierEvent,
     ClusterArrive,
     ClusterWait,
     Fence,
@@ -55,22 +61,16 @@ from cutepy.sim.machine.events import (
     WarpSync,
     part_of,
 )
-from cutepy.sim.machine.lanes import WARP, Array
+from cutepy.sim.machine.lanes import WARP, Array, Residents, Threads
 from cutepy.sim.ptx.linking import LANDING
 from cutepy.sim.ptx.memory_order import strength
-from cutepy.sim.ptx.model import Address, FrameSlot, Immediate, Register, Special, Vector, registers_in
+from cutepy.sim.ptx.model import Address, FrameSlot, Immediate, Instruction, Register, Special, Vector, registers_in
 from cutepy.sim.ptx.source_lines import line_of
-from cutepy.sim.sanitize.certificate.dependence import Dependence
-from cutepy.sim.translate.effects import written
-from cutepy.sim.translate.state_spaces import state_spaces
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.events import Access, AsyncOperation, Barrier, BarrierEvent
-    from cutepy.sim.machine.lanes import Residents, Threads
-    from cutepy.sim.ptx.model import Instruction
-    from cutepy.sim.sanitize.order.clocks import Clocks
-    from cutepy.sim.sanitize.order.lane_pairs import LanePairs
-    from cutepy.sim.translate.control_flow import ControlFlow
+from cutepy.sim.sanitize.order.clocks import Clocks
+from cutepy.sim.sanitize.order.lane_pairs import LanePairs
+from cutepy.sim.sanitize.order.uses import Uses
+from cutepy.sim.translate.control_flow import ControlFlow
+from cutepy.sim.translate.effects import state_spaces, written
 
 _ORDER = (
     "elect.sync elects the first lane of its mask: with another one nothing orders `{}` ({}) and `{}` ({}), of which "
@@ -737,3 +737,53 @@ def _groups(i: Instruction) -> str | None:
     if i.traits.is_bulk:
         return None if i.traits.brings_bytes else "bulk"
     return "copies" if i.parts[:2] == ("cp", "async") else None
+
+
+class Dependence:
+    """The values and branches of a kernel, and their sources.
+
+    Parameters
+    ----------
+    flow : ControlFlow
+
+    Attributes
+    ----------
+    flow : ControlFlow
+    uses : Uses
+    instructions : dict of int to Instruction
+        All but branches, by index.
+    over : list of list of int
+        Of each block, those whose branch decides whether it runs.
+    """
+
+    def __init__(self, flow: ControlFlow) -> None:
+        self.flow, self.uses = flow, Uses(flow)
+        self.instructions = {i.index: i for block in flow.blocks for i in block.instructions}
+        self._block_of = {i.index: n for n, block in enumerate(flow.blocks) for i in block.instructions}
+        self._writers: dict[int, list[Instruction]] = {}
+        for i in self.instructions.values():
+            for register in written(i):
+                self._writers.setdefault(register.index, []).append(i)
+        self.over = self._over_all()
+
+    def block_of(self, i: Instruction) -> int:
+        """Return the block that an instruction is in."""
+        return self._block_of[i.index]
+
+    def makers(self, block: int, use: Instruction | None, register: int) -> list[Instruction]:
+        """Return the possible sources of the value that an instruction, or a block's branch, reads in a register."""
+        reads = self.uses.after
+        return [
+            i
+            for i in self._writers.get(register, [])
+            if any(u.block == block and u.instruction is use for u in reads(i, register))
+        ]
+
+    def _over_all(self) -> list[list[int]]:
+        found: list[list[int]] = [[] for _ in self.flow.blocks]
+        for n, block in enumerate(self.flow.blocks):
+            if block.condition is not None:
+                sides = (self.flow.blocks_between(side, self.flow.join[n]) for side in block.successors)
+                for inside in set().union(*sides):
+                    found[inside].append(n)
+        return found

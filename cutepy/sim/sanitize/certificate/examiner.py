@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
+from cutepy.sim.machine.events import Access, CancelRequest
 from cutepy.sim.machine.lanes import WARP
-from cutepy.sim.machine.launch import cancels_clusters
+from cutepy.sim.machine.launch import Launch, cancels_clusters
 from cutepy.sim.mechanisms.register_pool import held_at_launch
 from cutepy.sim.ptx.source_lines import line_of
 from cutepy.sim.sanitize.certificate.certificates import Certificate
 from cutepy.sim.sanitize.certificate.elections import ElectedInstructions, Elections, elected
 from cutepy.sim.sanitize.certificate.premises import Premises, announces
-from cutepy.sim.sanitize.certificate.steering import steering, steering_stores, undecided
+from cutepy.sim.sanitize.certificate.steering import Steering, steering, steering_stores, undecided
+from cutepy.sim.sanitize.certificate.violations import Violation
 from cutepy.sim.sanitize.certificate.weak_memory import described, synchronises_by, unfenced
-from cutepy.sim.sanitize.order.tries import tries
+from cutepy.sim.sanitize.order.clocks import Clocks
+from cutepy.sim.sanitize.order.tries import Try, tries
 from cutepy.sim.sanitize.order.uses import Uses
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from cutepy.sim.machine.events import Access, CancelRequest
-    from cutepy.sim.machine.launch import Launch
-    from cutepy.sim.sanitize.certificate.steering import Steering
-    from cutepy.sim.sanitize.certificate.violations import Violation
-    from cutepy.sim.sanitize.order.clocks import Clocks
-    from cutepy.sim.sanitize.order.tries import Try
-    from cutepy.sim.sanitize.order.wave import Wave
-    from cutepy.sim.translate import Program
+from cutepy.sim.sanitize.order.wave import Wave
+from cutepy.sim.translate import Program
 
 _PROGRESS = "each thread runs again and again until it ends, and each copy and MMA completes"
 _MODEL = "copies, barriers and fences do what the PTX ISA says, as docs/certificate.md reads it"

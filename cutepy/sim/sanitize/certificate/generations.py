@@ -10,20 +10,16 @@ thread that exits between its arrival and its wait.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cutepy.sim.advice import Diagnosis
-from cutepy.sim.machine.lanes import WARP, values_in
+from cutepy.sim.machine.events import GenerationEvent
+from cutepy.sim.machine.lanes import WARP, Array, values_in
 from cutepy.sim.sanitize.certificate.actors import Actors
 from cutepy.sim.sanitize.certificate.violations import Reports, Violation, named
 from cutepy.sim.sanitize.order.clocks import DONE, neighbours, rectangle
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.events import GenerationEvent
-    from cutepy.sim.machine.lanes import Array
-    from cutepy.sim.sanitize.order.wave import Wave
+from cutepy.sim.sanitize.order.wave import Wave
 
 
 class Generations:

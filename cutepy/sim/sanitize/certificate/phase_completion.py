@@ -14,24 +14,24 @@ without it. The premise is checked in three forms, each only where the one befor
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from cutepy.sim.advice import Diagnosis
-from cutepy.sim.machine.events import MbarrierArrive, MbarrierBytes, MbarrierExpectArrivals, MbarrierExpectTx
-from cutepy.sim.machine.lanes import spread
-from cutepy.sim.sanitize.certificate.actors import raise_to
-from cutepy.sim.sanitize.certificate.violations import named
+from cutepy.sim.machine.events import (
+    MbarrierArrive,
+    MbarrierBytes,
+    MbarrierCount,
+    MbarrierEvent,
+    MbarrierExpectArrivals,
+    MbarrierExpectTx,
+)
+from cutepy.sim.machine.lanes import Array, spread
+from cutepy.sim.sanitize.certificate.actors import Actors, raise_to
+from cutepy.sim.sanitize.certificate.violations import Reports, named
 from cutepy.sim.sanitize.order.clocks import DONE
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.events import MbarrierCount, MbarrierEvent
-    from cutepy.sim.machine.lanes import Array
-    from cutepy.sim.sanitize.certificate.actors import Actors
-    from cutepy.sim.sanitize.certificate.violations import Reports
-    from cutepy.sim.sanitize.order.wave import Wave
-
+from cutepy.sim.sanitize.order.wave import Wave
 
 _LOGGED = 64
 

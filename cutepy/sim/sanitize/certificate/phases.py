@@ -12,7 +12,6 @@ thread: each mbarrier has a column for completed phases (`clocks.py`).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,21 +19,19 @@ from cutepy.sim.advice import Diagnosis
 from cutepy.sim.machine.events import (
     MbarrierCompleteTx,
     MbarrierCount,
+    MbarrierEvent,
     MbarrierInit,
     MbarrierInvalidate,
+    MbarrierTry,
     MbarrierWait,
 )
-from cutepy.sim.machine.lanes import spread
+from cutepy.sim.machine.lanes import Array, spread
+from cutepy.sim.ptx.model import Instruction
 from cutepy.sim.sanitize.certificate.actors import Actors, raise_to
 from cutepy.sim.sanitize.certificate.phase_completion import Announcements
 from cutepy.sim.sanitize.certificate.violations import Reports, Violation, named
 from cutepy.sim.sanitize.order.clocks import alike
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.events import MbarrierEvent, MbarrierTry
-    from cutepy.sim.machine.lanes import Array
-    from cutepy.sim.ptx.model import Instruction
-    from cutepy.sim.sanitize.order.wave import Wave
+from cutepy.sim.sanitize.order.wave import Wave
 
 _KEPT = 3
 
@@ -142,13 +139,11 @@ class Phases:
 
     def now(self, slots: Array) -> Array:
         """Return the phases that are current, by CTA, counted over all lives."""
-        found: Array = self._now[slots]
-        return found
+        return self._now[slots]
 
     def first(self, slots: Array) -> Array:
         """Return, by CTA, the number to add to the phases of events."""
-        found: Array = self._first[slots]
-        return found
+        return self._first[slots]
 
     # Waits.
 

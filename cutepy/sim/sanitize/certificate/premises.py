@@ -9,22 +9,25 @@ once for each launch.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cutepy.sim.machine.events import (
+    BarrierEvent,
     ClusterArrive,
     ClusterBarrier,
     MbarrierBlocked,
     MbarrierCompleteTx,
     MbarrierEvent,
     MbarrierTry,
+    NamedBarrier,
     NamedBarrierArrive,
     NamedBarrierJoin,
     RegistersBlocked,
+    TensorMemoryAllocation,
 )
-from cutepy.sim.machine.lanes import spread
+from cutepy.sim.machine.lanes import Array, Ctas, Threads, spread
+from cutepy.sim.ptx.model import Instruction
 from cutepy.sim.ptx.source_lines import line_of
 from cutepy.sim.sanitize.certificate.actors import Actors
 from cutepy.sim.sanitize.certificate.allocations import Allocations
@@ -33,13 +36,8 @@ from cutepy.sim.sanitize.certificate.phases import Phases
 from cutepy.sim.sanitize.certificate.register_supply import RegisterSupply
 from cutepy.sim.sanitize.certificate.violations import Violation
 from cutepy.sim.sanitize.order.clocks import rectangle
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.events import BarrierEvent, NamedBarrier, TensorMemoryAllocation
-    from cutepy.sim.machine.lanes import Array, Ctas, Threads
-    from cutepy.sim.ptx.model import Instruction
-    from cutepy.sim.sanitize.order.tries import Try
-    from cutepy.sim.sanitize.order.wave import Wave
+from cutepy.sim.sanitize.order.tries import Try
+from cutepy.sim.sanitize.order.wave import Wave
 
 _NONE = -1
 _TO_ITSELF = "st.async and red.async into a CTA's own shared memory, which the PTX ISA leaves open, do as elsewhere"
@@ -222,8 +220,7 @@ class Premises:
 
 def _peeks(pending: Array) -> list[int]:
     """Return the peeks, by index, that some threads have made and no wait has followed yet."""
-    found: list[int] = np.unique(pending[pending != _NONE]).tolist() if (pending != _NONE).any() else []
-    return found
+    return np.unique(pending[pending != _NONE]).tolist() if (pending != _NONE).any() else []
 
 
 def announces(instructions: tuple[Instruction, ...]) -> bool:

@@ -14,40 +14,33 @@ of these threads. The same holds after a relaxed operation on a barrier, which c
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from cutepy.sim.advice import Diagnosis
 from cutepy.sim.errors import REGISTERS
 from cutepy.sim.machine.events import (
+    BarrierEvent,
     ClusterArrive,
+    ClusterBarrier,
     ClusterWait,
+    GenerationEvent,
     MbarrierExpectTx,
+    NamedBarrier,
     NamedBarrierEvent,
     NamedBarrierJoin,
     NamedBarrierSync,
+    RegistersBlocked,
     SetRegisters,
 )
-from cutepy.sim.machine.lanes import WARP
-from cutepy.sim.ptx.model import Immediate
+from cutepy.sim.machine.lanes import WARP, Array
+from cutepy.sim.ptx.model import Immediate, Instruction
 from cutepy.sim.ptx.source_lines import line_of
 from cutepy.sim.sanitize.certificate.violations import Violation
 from cutepy.sim.sanitize.hazards import Side
 from cutepy.sim.sanitize.order.clocks import DONE
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.events import (
-        BarrierEvent,
-        ClusterBarrier,
-        GenerationEvent,
-        NamedBarrier,
-        RegistersBlocked,
-    )
-    from cutepy.sim.machine.lanes import Array
-    from cutepy.sim.ptx.model import Instruction
-    from cutepy.sim.sanitize.order.wave import Wave
-
+from cutepy.sim.sanitize.order.wave import Wave
 
 _MOST_ROUNDS = 8
 """Changes of a warp that are told apart."""
@@ -262,8 +255,7 @@ class RegisterSupply:
 
 def _generation(event: GenerationEvent) -> Array:
     shape = len(event.ctas.slots), len(event.threads.ids)
-    generation: Array = np.broadcast_to(event.generation, shape)[:, 0]
-    return generation
+    return np.broadcast_to(event.generation, shape)[:, 0]
 
 
 def _starves(late: Instruction | None) -> Diagnosis:

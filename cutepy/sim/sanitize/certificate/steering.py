@@ -21,29 +21,37 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from cutepy.sim.machine.events import Access
 from cutepy.sim.ptx.instruction_set import COMMUTATIVE, REDUCTIONS
 from cutepy.sim.ptx.memory_order import WEAK, strength
-from cutepy.sim.ptx.model import Address, Operand, Register, Special, Symbol, Vector, registers_in, type_bits
-from cutepy.sim.translate.effects import written
-from cutepy.sim.translate.operand_roles import (
+from cutepy.sim.ptx.model import (
+    Address,
+    Instruction,
+    Operand,
+    Register,
+    Special,
+    Symbol,
+    Vector,
+    registers_in,
+    type_bits,
+)
+from cutepy.sim.sanitize.order.tries import Try
+from cutepy.sim.sanitize.order.uses import Uses
+from cutepy.sim.translate.control_flow import ControlFlow
+from cutepy.sim.translate.effects import (
     SYNCHRONISATION,
     acquires_maps,
     control_operands,
     is_tensor_copy,
+    may_be_same,
+    space_of,
+    state_spaces,
+    written,
 )
-from cutepy.sim.translate.state_spaces import may_be_same, space_of, state_spaces
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.events import Access
-    from cutepy.sim.ptx.model import Instruction
-    from cutepy.sim.sanitize.order.tries import Try
-    from cutepy.sim.sanitize.order.uses import Uses
-    from cutepy.sim.translate.control_flow import ControlFlow
-
 
 _SPECIAL = {
     "smid": "the number of the SM",

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from cutepy.sim.advice import Diagnosis
-from cutepy.sim.machine.events import MbarrierCompleteTx, MbarrierEvent, NamedBarrierJoin, part_of
+from cutepy.sim.machine.events import (
+    BarrierEvent,
+    GenerationEvent,
+    MbarrierCompleteTx,
+    MbarrierEvent,
+    NamedBarrierJoin,
+    part_of,
+)
+from cutepy.sim.machine.lanes import Array, Residents
+from cutepy.sim.ptx.model import Instruction
+from cutepy.sim.sanitize.certificate.actors import Actors
 from cutepy.sim.sanitize.hazards import Side, Where
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.events import BarrierEvent, GenerationEvent
-    from cutepy.sim.machine.lanes import Array, Residents
-    from cutepy.sim.ptx.model import Instruction
-    from cutepy.sim.sanitize.certificate.actors import Actors
-    from cutepy.sim.sanitize.order.clocks import Clocks
-    from cutepy.sim.sanitize.order.wave import Wave
+from cutepy.sim.sanitize.order.clocks import Clocks
+from cutepy.sim.sanitize.order.wave import Wave
 
 _KEPT = 256
 """Events of a barrier that are searched for the one that an actor doesn't know of."""

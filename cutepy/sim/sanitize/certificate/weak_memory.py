@@ -14,22 +14,17 @@ PTX ISA, "Memory Consistency Model": "Fence-SC", "Causality Order", "Coherence",
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from cutepy.sim.ptx.instruction_set import OWN_SPACES
 from cutepy.sim.ptx.memory_order import CLUSTER, CTA, GPU, WEAK, is_sc, strength
-from cutepy.sim.ptx.model import Address, registers_in
+from cutepy.sim.ptx.model import Address, Instruction, registers_in
 from cutepy.sim.ptx.source_lines import line_of
 from cutepy.sim.translate import Kernel
-from cutepy.sim.translate.control_flow import EXIT
+from cutepy.sim.translate.control_flow import EXIT, ControlFlow
 from cutepy.sim.translate.effects import written
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from cutepy.sim.ptx.model import Instruction
-    from cutepy.sim.translate.control_flow import ControlFlow
 
 _SHARED = frozenset(("shared", "shared::cta", "shared::cluster"))
 _VECTORS = frozenset(("v2", "v4", "v8"))

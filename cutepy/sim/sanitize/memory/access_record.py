@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.ptx.memory_order import CLUSTER, CTA, overlap_completely
+from cutepy.sim.ptx.model import Instruction
 from cutepy.sim.sanitize.byte_layouts.layouts import Span
 from cutepy.sim.sanitize.hazards import AccessKind, Side
 from cutepy.sim.sanitize.order.clocks import Need, View, need
-
-if TYPE_CHECKING:
-    from cutepy.sim.ptx.model import Instruction
-    from cutepy.sim.sanitize.order.wave import IssuedOperation
-
+from cutepy.sim.sanitize.order.wave import IssuedOperation
 
 Lacks = Literal["order", "scope", "fence", "warps"]
 """Missing between two touches: any order, or a scope or a proxy fence only; or that warps of a group meet."""

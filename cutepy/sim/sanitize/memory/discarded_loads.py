@@ -11,22 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from cutepy.sim.machine.lanes import as_index
-from cutepy.sim.ptx.model import Address, registers_in
+from cutepy.sim.machine.events import Access
+from cutepy.sim.machine.lanes import Array, as_index
+from cutepy.sim.machine.launch import Launch
+from cutepy.sim.ptx.model import Address, Function, Instruction, Register, registers_in
 from cutepy.sim.sanitize.kinds import RACES
+from cutepy.sim.sanitize.memory.global_access_record import GlobalAccessRecord, GlobalConflict
 from cutepy.sim.sanitize.order.uses import uses_of
 from cutepy.sim.translate.effects import written
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.events import Access
-    from cutepy.sim.machine.lanes import Array
-    from cutepy.sim.machine.launch import Launch
-    from cutepy.sim.ptx.model import Function, Instruction, Register
-    from cutepy.sim.sanitize.memory.global_access_record import GlobalAccessRecord, GlobalConflict
 
 _MOST_LANES = 1 << 26
 """Of a launch with more, nothing is held."""

@@ -7,19 +7,15 @@ distance is kept: the pattern is one.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cutepy.layouts.sm90.arch import UNIT_BYTES
+from cutepy.sim.machine.address_patterns import AddressPattern
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.ptx.memory_order import CTA, GPU, WEAK, overlap_completely, unit_bytes
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.address_patterns import AddressPattern
-    from cutepy.sim.ptx.model import Instruction
-    from cutepy.sim.sanitize.hazards import AccessKind
-
+from cutepy.sim.ptx.model import Instruction
+from cutepy.sim.sanitize.hazards import AccessKind
 
 _OFTEN = 2
 """Accesses of one pattern from which on it pays to know its granules."""

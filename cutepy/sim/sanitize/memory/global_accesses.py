@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cutepy.sim.machine.address_patterns import AddressPattern, LocatedPattern
+from cutepy.sim.machine.events import Access, AsyncOperation, Fence, HostAccess
 from cutepy.sim.machine.lanes import Array, spread
+from cutepy.sim.machine.launch import Launch
+from cutepy.sim.machine.memory import GlobalMemory
 from cutepy.sim.ptx.memory_order import WEAK, strength
 from cutepy.sim.ptx.model import Instruction
 from cutepy.sim.sanitize.memory.global_access_record import GlobalAccessRecord, GlobalConflict, Pattern
 from cutepy.sim.sanitize.memory.global_order import GlobalOrder, held_at_issue, held_by_threads
 from cutepy.sim.sanitize.memory.global_shadow import GlobalShadow, Order
 from cutepy.sim.sanitize.memory.tensor_maps import TensorMapReads, TensorMapUses
+from cutepy.sim.sanitize.order.lane_pairs import Election
+from cutepy.sim.sanitize.order.launches import Launches
+from cutepy.sim.sanitize.order.messages import Messages
 from cutepy.sim.sanitize.order.wave import BULK, COPIES, IssuedOperation, Wave
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.events import Access, AsyncOperation, Fence
-    from cutepy.sim.machine.host_events import HostAccess
-    from cutepy.sim.machine.launch import Launch
-    from cutepy.sim.machine.memory import GlobalMemory
-    from cutepy.sim.sanitize.order.lane_pairs import Election
-    from cutepy.sim.sanitize.order.launches import Launches
-    from cutepy.sim.sanitize.order.messages import Messages
-
 
 _READ_ONLY = {"param", "const"}
 _NAMES = {"tma_load": "TMA", "tma_store": "TMA store"}

@@ -9,7 +9,7 @@ PTX ISA, "Memory Consistency Model": "Morally strong operations", "Causality Ord
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,15 +17,12 @@ from cutepy.sim.machine.lanes import Array, spread
 from cutepy.sim.ptx.memory_order import CLUSTER, CTA, GPU, overlap_completely
 from cutepy.sim.sanitize.memory.access_record import unfenced
 from cutepy.sim.sanitize.memory.global_access_record import GlobalAccessRecord, code_of
+from cutepy.sim.sanitize.memory.global_shadow import Order
 from cutepy.sim.sanitize.order.clocks import DONE, FENCED, SEEN, UNFENCED, Need, need
-from cutepy.sim.sanitize.order.lane_pairs import LanePairs, candidates, mates, tell
-
-if TYPE_CHECKING:
-    from cutepy.sim.sanitize.memory.global_shadow import Order
-    from cutepy.sim.sanitize.order.lane_pairs import Election
-    from cutepy.sim.sanitize.order.launches import Launches
-    from cutepy.sim.sanitize.order.messages import Messages
-    from cutepy.sim.sanitize.order.wave import Wave
+from cutepy.sim.sanitize.order.lane_pairs import Election, LanePairs, candidates, mates, tell
+from cutepy.sim.sanitize.order.launches import Launches
+from cutepy.sim.sanitize.order.messages import Messages
+from cutepy.sim.sanitize.order.wave import Wave
 
 ClockLookup = Callable[[int, Array, Array, Array], Array]
 """Plane, lanes of a touch, ranks and columns -> what each lane knows of each."""
@@ -275,5 +272,4 @@ def _include_each_other(old: GlobalAccessRecord, new: GlobalAccessRecord, before
     if old.launch == new.launch:
         needed[old.clusters[of] == new.clusters[to]] = CLUSTER
         needed[old.ctas[of] == new.ctas[to]] = CTA
-    result: Array = needed <= min(old.scope, new.scope)
-    return result
+    return needed <= min(old.scope, new.scope)

@@ -12,20 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cutepy.layouts.sm90.arch import UNIT_BYTES
+from cutepy.sim.machine.address_patterns import AddressPattern
+from cutepy.sim.machine.events import Access
 from cutepy.sim.machine.lanes import WARP, Array
+from cutepy.sim.machine.memory import GlobalMemory
 from cutepy.sim.ptx.memory_order import GPU, WEAK
 from cutepy.sim.sanitize.memory.global_access_record import CONFLICTS, GlobalAccessRecord, GlobalConflict, Pattern
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.address_patterns import AddressPattern
-    from cutepy.sim.machine.events import Access
-    from cutepy.sim.machine.memory import GlobalMemory
-
 
 EXTENT_BYTES = 1 << 26
 """Boundaries of extents: multiples of this number of bytes, in allocations that are larger than that."""
@@ -58,8 +54,7 @@ class Extent:
         offsets = starts - self.base
         if size % self.granule or (offsets & (self.granule - 1)).any():
             self.refine(int(np.gcd(np.gcd.reduce(offsets), np.gcd(size, self.granule))))
-        result: Array = (offsets // self.granule)[:, None] + np.arange(size // self.granule)
-        return result
+        return (offsets // self.granule)[:, None] + np.arange(size // self.granule)
 
     def cells(self, pattern: Pattern, low: int) -> Array | slice | None:
         """Return the granules of a pattern from an address on, each once; None if they are not known, or too large."""

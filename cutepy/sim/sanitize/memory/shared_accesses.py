@@ -3,31 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from cutepy.sim.advice import Diagnosis
 from cutepy.sim.errors import Place
 from cutepy.sim.machine.address_patterns import InOwnCta
-from cutepy.sim.machine.events import MbarrierAt
+from cutepy.sim.machine.events import Access, AsyncOperation, MbarrierAt, WgmmaEvent
 from cutepy.sim.machine.lanes import WARP, WARPGROUP, Array
 from cutepy.sim.ptx.memory_order import WEAK, strength
+from cutepy.sim.ptx.model import Instruction
 from cutepy.sim.sanitize.byte_layouts.layouts import AccessLayout, Span, described, misread, of_umma
 from cutepy.sim.sanitize.hazards import AccessKind, Side
 from cutepy.sim.sanitize.memory.access_record import AccessRecord, Conflict, Issue, LaneCopies, Warps, needed
 from cutepy.sim.sanitize.memory.operands import ReadOperands, granules_of, strayed
 from cutepy.sim.sanitize.memory.shadow import Shadow
 from cutepy.sim.sanitize.order.clocks import DONE, SEEN, View
-from cutepy.sim.sanitize.order.lane_pairs import LanePairs, candidates, mates, tell
+from cutepy.sim.sanitize.order.lane_pairs import Election, LanePairs, candidates, mates, tell
+from cutepy.sim.sanitize.order.synchronisation import Report as Tell
 from cutepy.sim.sanitize.order.wave import ALLOCATION, BULK, COPIES, GENERIC, GROUP, MMAS, TENSOR, IssuedOperation, Wave
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.events import Access, AsyncOperation, WgmmaEvent
-    from cutepy.sim.ptx.model import Instruction
-    from cutepy.sim.sanitize.order.lane_pairs import Election
-    from cutepy.sim.sanitize.order.synchronisation import Report as Tell
-
 
 _NONE: Array = np.zeros(0, bool)
 _OPAQUE = Diagnosis("mbarrier-read-as-data")

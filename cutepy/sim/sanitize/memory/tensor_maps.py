@@ -27,25 +27,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cutepy.layouts.sm90.tensor_map_bits import SIZE_BYTES
+from cutepy.sim.machine.events import Access, AsyncOperation, Fence
+from cutepy.sim.machine.lanes import Array
+from cutepy.sim.machine.launch import Launch
 from cutepy.sim.ptx.memory_order import CLUSTER, CTA, GPU, SCOPES, SYS
+from cutepy.sim.ptx.model import Instruction
 from cutepy.sim.sanitize.memory.global_access_record import GlobalAccessRecord, GlobalConflict
 from cutepy.sim.sanitize.memory.global_shadow import GlobalShadow
 from cutepy.sim.sanitize.order.clocks import DONE, SEEN
 from cutepy.sim.sanitize.order.wave import BULK, IssuedOperation, Wave
 
-if TYPE_CHECKING:
-    from cutepy.sim.machine.events import Access, AsyncOperation, Fence
-    from cutepy.sim.machine.lanes import Array
-    from cutepy.sim.machine.launch import Launch
-    from cutepy.sim.ptx.model import Instruction
-
-
-Ordered = Callable[["Wave", GlobalAccessRecord, GlobalAccessRecord, "Array", "Array"], "Array"]
+Ordered = Callable[[Wave, GlobalAccessRecord, GlobalAccessRecord, Array, Array], Array]
 _CHANNEL = "tensor map"
 BY_HOST = (
     "a tensor map of the host, or of a launch that the host waited for, is acquired with the scope .gpu: for one that "

@@ -16,7 +16,9 @@ free of a pair's columns writes the columns of both CTAs. A CTA must relinquish 
 
 References
 ----------
-PTX ISA, "tcgen05 Memory Consistency Model".
+PTX ISA, "tcgen05 Memory Consistency Model". PTX ISA, "tcgen05.wait": a load is asynchronous, and its registers are
+there after ``tcgen05.wait::ld``. Many compiled kernels do without: ptxas waits for the registers of a load where they
+are read.
 """
 
 from __future__ import annotations
@@ -24,18 +26,18 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
 from cutepy.layouts.sm100.arch import TMEM_COLUMNS, TMEM_LANES
+from cutepy.sim.machine.events import AsyncOperation, TensorMemoryAccess, TensorMemoryAllocation
 from cutepy.sim.machine.lanes import WARP, Array
+from cutepy.sim.ptx.model import Function, Instruction
 from cutepy.sim.sanitize.order.clocks import DONE, SEEN
+from cutepy.sim.sanitize.order.uses import once, uses_of, whole_flow
 from cutepy.sim.sanitize.order.wave import TENSOR, IssuedOperation, Wave
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.events import AsyncOperation, TensorMemoryAccess, TensorMemoryAllocation
-    from cutepy.sim.ptx.model import Instruction
+from cutepy.sim.translate.effects import read, written
 
 _GRANULES = TMEM_LANES // 16 * TMEM_COLUMNS
 _EVERY_LANE = np.uint16(0xFFFF)
@@ -361,8 +363,7 @@ class _Knowledge:
 def _at(known: Array, columns: Array) -> Array:
     """Return counts of columns; 0 of those that came since."""
     if int(columns.max()) < len(known):
-        found: Array = known[columns]
-        return found
+        return known[columns]
     return np.where(columns < len(known), known[np.minimum(columns, len(known) - 1)], 0)
 
 
@@ -397,3 +398,35 @@ def place_of(granule: int) -> str:
 def first_thread(record: TensorRecord) -> tuple[int, int]:
     """Return the warp and the lane of the first thread of an access."""
     return divmod(int(record.threads[0]), WARP)
+
+
+def waits_for_loads(i: Instruction) -> bool:
+    """Return whether an instruction waits for all loads from tensor memory."""
+    return i.parts[:2] == ("tcgen05", "wait::ld")
+
+
+@once
+def ended_by_use(function: Function) -> dict[int, frozenset[int]]:
+    """Return the loads that an instruction ends by reading a register of theirs, all by index."""
+    found: dict[int, set[int]] = {}
+    blocks = whole_flow(function).blocks
+    for block in blocks:
+        for place, i in enumerate(block.instructions):
+            if i.traits.is_tensor_load and not _is_awaited(i, block.instructions[place + 1 :]):
+                for register in {r.index for r in written(i)}:
+                    for use in uses_of(function).after(i, register):
+                        user = use.instruction or blocks[use.block].branch
+                        assert user is not None
+                        found.setdefault(user.index, set()).add(i.index)
+    return {index: frozenset(loads) for index, loads in found.items()}
+
+
+def _is_awaited(load: Instruction, rest: list[Instruction]) -> bool:
+    """Return whether a wait follows in the same block before a register of the load is read."""
+    registers = {r.index for r in written(load)}
+    for i in rest:
+        if waits_for_loads(i):
+            return True
+        if not registers.isdisjoint(r.index for r in read(i)):
+            return False
+    return False

@@ -100,8 +100,7 @@ def _by_row(planes: int, slots: int, rows: int, ranks: int, columns: int) -> Arr
 
     CTAs in lockstep mostly have one row each: it is written at each barrier.
     """
-    found: Array = np.zeros((planes, rows, slots, ranks, columns), np.int32).swapaxes(1, 2)
-    return found
+    return np.zeros((planes, rows, slots, ranks, columns), np.int32).swapaxes(1, 2)
 
 
 def distinct(rows: Array) -> tuple[Array, Array]:
@@ -368,8 +367,7 @@ class Clocks:
 
     def rows(self, slots: Array, threads: Array) -> Array:
         """Return the row of each thread, (CTA, thread)."""
-        rows: Array = self._row[rectangle(slots, threads)]
-        return rows
+        return self._row[rectangle(slots, threads)]
 
     def view(self, slots: Array, threads: Array, planes: int | None = None, joins: bool = True) -> tuple[View, Array]:
         """Return the knowledge of threads, by row, and the position of each thread's row.
@@ -410,8 +408,7 @@ class Clocks:
         """Mark the columns that belong to one of some threads."""
         is_one = np.zeros(self.threads + 1, bool)  # the last is for columns that belong to nobody, whose owner is -1
         is_one[threads] = True
-        result: Array = is_one[self.owner]
-        return result
+        return is_one[self.owner]
 
     def joint(self, slots: Array, threads: Array) -> Array:
         """Return the joint knowledge of threads, their own columns included: (plane, CTA, rank, column)."""

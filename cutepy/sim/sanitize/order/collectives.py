@@ -8,18 +8,11 @@ synchronise explicitly before the next one.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from cutepy.sim.machine.lanes import WARP, WARPGROUP, Array
-from cutepy.sim.ptx.model import Immediate, Register
-from cutepy.sim.sanitize.order.clocks import DONE
-
-if TYPE_CHECKING:
-    from cutepy.sim.ptx.model import Instruction
-    from cutepy.sim.sanitize.order.clocks import Clocks
-
+from cutepy.sim.ptx.model import Immediate, Instruction, Register
+from cutepy.sim.sanitize.order.clocks import DONE, Clocks
 
 ALL_LANES = 0xFFFFFFFF
 """The mask of a whole warp."""

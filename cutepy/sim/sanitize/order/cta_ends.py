@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,11 +11,9 @@ from cutepy.sim.advice import Diagnosis
 from cutepy.sim.errors import SHARED_MEMORY, Place
 from cutepy.sim.machine.events import MbarrierAt
 from cutepy.sim.machine.lanes import Array
+from cutepy.sim.ptx.model import Instruction
 from cutepy.sim.sanitize.hazards import Side, Where
 from cutepy.sim.sanitize.order.wave import COPIES, Wave
-
-if TYPE_CHECKING:
-    from cutepy.sim.ptx.model import Instruction
 
 
 class EndHazard(NamedTuple):

@@ -12,16 +12,14 @@ a relaxed arrival.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.ptx.memory_order import CLUSTER, SCOPES, Strength
+from cutepy.sim.ptx.model import Instruction
 from cutepy.sim.sanitize.order.clocks import DONE, Clocks, hide
-
-if TYPE_CHECKING:
-    from cutepy.sim.ptx.model import Instruction
 
 
 class Wait(NamedTuple):

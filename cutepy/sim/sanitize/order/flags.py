@@ -13,23 +13,21 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from cutepy.sim.advice import Diagnosis
+from cutepy.sim.machine.events import Access, Fence
+from cutepy.sim.machine.lanes import Array
 from cutepy.sim.ptx.memory_order import strength
+from cutepy.sim.ptx.model import Instruction
 from cutepy.sim.sanitize.hazards import Side
 from cutepy.sim.sanitize.order.clocks import SEEN
 from cutepy.sim.sanitize.order.locations import elements
+from cutepy.sim.sanitize.order.messages import Messages
 from cutepy.sim.sanitize.order.published import Cluster, ReleasePattern, Snapshot
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.events import Access, Fence
-    from cutepy.sim.machine.lanes import Array
-    from cutepy.sim.ptx.model import Instruction
-    from cutepy.sim.sanitize.order.messages import Messages
-    from cutepy.sim.sanitize.order.wave import Wave
+from cutepy.sim.sanitize.order.wave import Wave
 
 _MOST, _MOST_THREADS, _MOST_COUNTED = 1024, 32, 16
 """Flags, and finds, that are kept; threads that raise one in one instruction: what more of them write is data; and

@@ -8,16 +8,13 @@ An `Election` says of which pairs that is to be asked.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from cutepy.sim.machine.lanes import WARP, Array
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from cutepy.sim.ptx.model import Instruction
+from cutepy.sim.ptx.model import Instruction
 
 
 class LanePairs(NamedTuple):

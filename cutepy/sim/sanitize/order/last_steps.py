@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from cutepy.sim.machine.events import (
+    Barrier,
+    BarrierEvent,
     ClusterArrive,
     ClusterWait,
     Fence,
     GenerationEvent,
+    GroupKind,
     GroupWait,
     MbarrierArrive,
     MbarrierWait,
@@ -22,12 +25,8 @@ from cutepy.sim.machine.events import (
     WarpSync,
 )
 from cutepy.sim.machine.lanes import Array, spread
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.events import Barrier, BarrierEvent, GroupKind
-    from cutepy.sim.ptx.model import Instruction
-    from cutepy.sim.sanitize.order.clocks import Clocks
-
+from cutepy.sim.ptx.model import Instruction
+from cutepy.sim.sanitize.order.clocks import Clocks
 
 _MOST_STEPS, _MOST_LANES = 1 << 12, 1 << 19
 """Steps that are kept, and lanes of which all of these together say something."""
@@ -95,8 +94,7 @@ class Step(NamedTuple):
         here = np.isin(self.threads, threads)
         if self.is_wait:
             here &= self._of_row(self.counted, row) >= -1
-        found: Array = self.threads[here]
-        return found
+        return self.threads[here]
 
     def phase(self, slot: int, thread: int) -> int:
         """Return the phase in which a thread counted, or which it saw complete."""

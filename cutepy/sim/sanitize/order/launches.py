@@ -19,17 +19,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cutepy.sim.machine.host_events import HostAccess
+from cutepy.sim.machine.events import Fence, HostAccess, StreamEvent
 from cutepy.sim.machine.launch import Launch
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.events import Fence
-    from cutepy.sim.machine.host_events import StreamEvent
-    from cutepy.sim.sanitize.order.wave import Wave
+from cutepy.sim.sanitize.order.wave import Wave
 
 Known = int
 """Operations that are complete, and whose writes can be seen: bit n stands for operation n."""

@@ -18,16 +18,14 @@ import itertools
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from cutepy.sim.machine.events import Access
 from cutepy.sim.machine.lanes import Array, spread
 from cutepy.sim.ptx.memory_order import GPU, unit_bytes
 from cutepy.sim.sanitize.order.published import Location, Release, ReleasePattern, Sender, StrongOperation
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.events import Access
 
 BLOCK = 4
 """As a power of two, the bytes of a block: those of the widest access, which is aligned."""
@@ -63,8 +61,7 @@ def repeated(keys: Array) -> Array:
     array([[ True, False,  True]])
     """
     _, which, many = np.unique(keys, return_inverse=True, return_counts=True)
-    found: Array = many[which].reshape(keys.shape) > 1
-    return found
+    return many[which].reshape(keys.shape) > 1
 
 
 class Writes(NamedTuple):

@@ -8,18 +8,14 @@ fences do not directly synchronize with other fences", and "take effect within a
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from cutepy.sim.machine.events import MbarrierCompleteTx, MbarrierEvent, MbarrierInit
 from cutepy.sim.machine.lanes import WARP, Array, spread
 from cutepy.sim.sanitize.hazards import Side
 from cutepy.sim.sanitize.order.clocks import DONE, FENCED, SEEN
+from cutepy.sim.sanitize.order.mbarrier_lifetime import UnorderedUse
 from cutepy.sim.sanitize.order.wave import GENERIC, InitRecord, Wave
-
-if TYPE_CHECKING:
-    from cutepy.sim.sanitize.order.mbarrier_lifetime import UnorderedUse
 
 INITS = "inits"
 """The channel of fence.mbarrier_init after mbarrier.init, which relaxed arrivals publish too."""

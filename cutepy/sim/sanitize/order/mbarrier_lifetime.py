@@ -8,26 +8,24 @@ PTX ISA, "mbarrier.init": on a valid mbarrier object it is undefined, as is an o
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from cutepy.sim.advice import Diagnosis
 from cutepy.sim.machine.events import (
+    BarrierState,
     MbarrierBytes,
     MbarrierCompleteTx,
+    MbarrierEvent,
     MbarrierExpectTx,
     MbarrierInit,
     MbarrierInvalidate,
     MbarrierWait,
 )
 from cutepy.sim.machine.lanes import Array
+from cutepy.sim.ptx.model import Instruction
 from cutepy.sim.sanitize.order.clocks import DONE, Clocks
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.events import BarrierState, MbarrierEvent
-    from cutepy.sim.ptx.model import Instruction
-
 
 _BYTES = 8
 

@@ -28,11 +28,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cutepy.sim.machine.events import Access, Fence
 from cutepy.sim.machine.lanes import WARP, Array, spread
+from cutepy.sim.machine.launch import Launch
 from cutepy.sim.ptx.memory_order import GPU, SYS, WEAK, Strength, is_sc, strength
 from cutepy.sim.sanitize.order.clocks import DONE, NO_COLUMNS, SEEN, AcquiredClock, hide, joined, rectangle, widened
 from cutepy.sim.sanitize.order.locations import Locations, Writes, elements, repeated
@@ -53,12 +54,7 @@ from cutepy.sim.sanitize.order.published import (
     widest_acquire,
 )
 from cutepy.sim.sanitize.order.sc_fences import ScFences
-from cutepy.sim.sanitize.order.wave import CHAIN
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.events import Access, Fence
-    from cutepy.sim.machine.launch import Launch
-    from cutepy.sim.sanitize.order.wave import Wave
+from cutepy.sim.sanitize.order.wave import CHAIN, Wave
 
 Lane = tuple[int, int]
 """A resident CTA, by slot, and a thread of it."""

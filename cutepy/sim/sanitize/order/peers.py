@@ -17,15 +17,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from cutepy.sim.machine.lanes import Array
+from cutepy.sim.ptx.model import Instruction
 from cutepy.sim.sanitize.order.clocks import DONE, SEEN, Clocks
-
-if TYPE_CHECKING:
-    from cutepy.sim.ptx.model import Instruction
 
 BEGUN = "begun"
 """The channel that says that a CTA is there."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache, reduce
 from operator import or_
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,12 +14,9 @@ from cutepy.sim.machine.lanes import Array
 from cutepy.sim.ptx.memory_order import CLUSTER, CTA, GPU, WEAK, strength
 from cutepy.sim.ptx.model import Instruction, Register, Vector, registers_in
 from cutepy.sim.sanitize.order.clocks import NO_COLUMNS, SEEN, AcquiredClock, furthest, hide, joined
+from cutepy.sim.sanitize.order.wave import Wave
 from cutepy.sim.translate import Kernel
 from cutepy.sim.translate.effects import read, written
-
-if TYPE_CHECKING:
-    from cutepy.sim.sanitize.order.wave import Wave
-
 
 Cluster = tuple[int, int]
 """A launch, by number, and a cluster of it, by the index of its first CTA."""

@@ -15,16 +15,14 @@ PTX ISA, "Memory Consistency Model": "Causality", "Coherence"; "Fence-SC", "Sync
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.sanitize.order.clocks import SEEN, joined
 from cutepy.sim.sanitize.order.published import ObservedValue, Snapshot
-
-if TYPE_CHECKING:
-    from cutepy.sim.sanitize.order.wave import Wave
+from cutepy.sim.sanitize.order.wave import Wave
 
 _MOST_READS = 16
 """Of a thread, how many values that it has read are kept."""

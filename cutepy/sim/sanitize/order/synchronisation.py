@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -36,11 +35,7 @@ from cutepy.sim.sanitize.order.clocks import DONE, SEEN, BarrierGeneration, alik
 from cutepy.sim.sanitize.order.fences import Wait, scope_of
 from cutepy.sim.sanitize.order.mbarrier_inits import INITS, check_made, fence_inits, side_of, used_by
 from cutepy.sim.sanitize.order.peers import BEGUN
-from cutepy.sim.sanitize.order.wave import BULK, COPIES, GROUP, MMAS, TENSOR, LastGroupWait
-
-if TYPE_CHECKING:
-    from cutepy.sim.sanitize.order.wave import Wave
-
+from cutepy.sim.sanitize.order.wave import BULK, COPIES, GROUP, MMAS, TENSOR, LastGroupWait, Wave
 
 Report = Callable[[str, Where, Side | None, Side, Diagnosis | None], None]
 """Takes the kind of a hazard, its barrier, the two sides, and what is missing where the kind doesn't say."""

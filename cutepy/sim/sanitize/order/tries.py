@@ -7,7 +7,7 @@ because the two order different accesses. The simulator makes a peek fail, to se
 thread knows that the phase is complete, so that the peek can't fail.
 
 A try *retries* if each path after its failure leads to it, or to another try of the same mbarrier and phase with which
-it is alike, and does nothing else before. Branches on the outcome are decided (`constant_folding.py`); others may go
+it is alike, and does nothing else before. Branches on the outcome are decided (`value_of`); others may go
 either way.
 
 A try is a *guess* if all that its success leads to is reached without one too, after so many tries, say: a thread that
@@ -21,22 +21,16 @@ certified, but a thread that has seen it succeed goes on knowing it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from cutepy.sim.ptx.memory_order import WEAK, strength
-from cutepy.sim.ptx.model import Instruction, Register, Special, registers_in
-from cutepy.sim.sanitize.order.constant_folding import sources_of, value_of
-from cutepy.sim.translate.control_flow import EXIT
-from cutepy.sim.translate.effects import read, written
-from cutepy.sim.translate.state_spaces import may_be_same, state_spaces
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from cutepy.sim.sanitize.order.uses import Uses
-    from cutepy.sim.translate.control_flow import Block, ControlFlow
+from cutepy.sim.ptx.model import Instruction, Operand, Register, Special, registers_in
+from cutepy.sim.sanitize.order.uses import Uses
+from cutepy.sim.semantics.evaluation import results_of
+from cutepy.sim.translate.control_flow import EXIT, Block, ControlFlow
+from cutepy.sim.translate.effects import may_be_same, read, state_spaces, written
 
 
 @dataclass(frozen=True)
@@ -470,3 +464,41 @@ class _Registers:
             if is_stored or space == "barrier" or (is_strong and not self.is_as_after_success):
                 return True
         return i.traits.calls or i.traits.tells_active or is_try(i) or i.traits.counts_pending
+
+
+_MOST, _MOST_COUNTED = 127, 3
+"""The largest number that is known, which all types have; and the largest one that is computed, so that loops end."""
+
+
+def value_of(i: Instruction, values: Mapping[int, int]) -> int | None:
+    """Return the value of an instruction's first operand after it, if that is known.
+
+    Parameters
+    ----------
+    i : Instruction
+    values : mapping of int to int
+        Known values of registers by index, from 0 to 127.
+    """
+    if i.parts[0] == "vote":
+        given = _known(i.operands[1], values)
+        return given if ("all" in i.parts and given == 0) or ("any" in i.parts and given == 1) else None
+    counts = not i.traits.moves and i.traits.kind not in ("conversion", "comparison")
+    most = _MOST_COUNTED if counts else _MOST
+    found = (result.data for to, result in results_of(i, lambda x: _known(x, values)) if to == i.operands[0])
+    return next((value for value in found if value is not None and value <= most), None)
+
+
+def _known(operand: Operand, values: Mapping[int, int]) -> int | None:
+    return values.get(operand.index) if isinstance(operand, Register) else None
+
+
+def sources_of(i: Instruction, values: Mapping[int, int]) -> set[int]:
+    """Return the registers that an instruction's result depends on, by index, where the values of others are known.
+
+    `or` with 0 leaves the other operand, a selection the one that is selected.
+    """
+    results = results_of(i, lambda x: _known(x, values))
+    if not results:
+        return {r.index for r in read(i)}
+    guard = () if i.predicate is None else (i.predicate[0], *registers_in(i.operands[0]))
+    return {r.index for r in guard}.union(*({r.index for r in result.sources} for _, result in results))

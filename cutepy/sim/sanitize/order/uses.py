@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import OrderedDict
+from collections.abc import Callable
 from functools import wraps
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
-from cutepy.sim.translate.control_flow import EXIT, analyse
+from cutepy.sim.ptx.model import Function, Instruction
+from cutepy.sim.translate.control_flow import EXIT, ControlFlow, analyse
 from cutepy.sim.translate.effects import read, written
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from cutepy.sim.ptx.model import Function, Instruction
-    from cutepy.sim.translate.control_flow import ControlFlow
-
 
 _Derived = TypeVar("_Derived")
 

@@ -5,13 +5,24 @@ from __future__ import annotations
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
-from cutepy.sim.machine.events import MbarrierInit, MbarrierWait, NamedBarrierEvent, NamedBarrierSync
-from cutepy.sim.machine.lanes import WARP, Array
+from cutepy.sim.machine.events import (
+    Access,
+    AsyncOperation,
+    BarrierEvent,
+    MbarrierEvent,
+    MbarrierInit,
+    MbarrierWait,
+    NamedBarrier,
+    NamedBarrierEvent,
+    NamedBarrierSync,
+)
+from cutepy.sim.machine.lanes import WARP, Array, Residents
 from cutepy.sim.ptx.memory_order import is_restricted
+from cutepy.sim.ptx.model import Instruction
 from cutepy.sim.sanitize.byte_layouts.layouts import AccessLayout
 from cutepy.sim.sanitize.order.clocks import DONE, NO_COLUMNS, SEEN, BarrierGeneration, Clocks, View, rectangle
 from cutepy.sim.sanitize.order.collectives import MmaGroups, RegisterChanges
@@ -19,11 +30,6 @@ from cutepy.sim.sanitize.order.fences import Patterns
 from cutepy.sim.sanitize.order.last_steps import Arrivals, Steps
 from cutepy.sim.sanitize.order.mbarrier_lifetime import MbarrierLifetimes
 from cutepy.sim.sanitize.order.peers import Peers
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.events import Access, AsyncOperation, BarrierEvent, MbarrierEvent, NamedBarrier
-    from cutepy.sim.machine.lanes import Residents
-    from cutepy.sim.ptx.model import Instruction
 
 BULK: Final = "bulk_group"
 COPIES: Final = "cp.async group"
@@ -398,8 +404,7 @@ class Wave:
         if self._columns != len(self.clocks.owner):
             self._columns = len(self.clocks.owner)
             self._of_global_memory = np.flatnonzero(self.clocks.is_channel((WRITES, BULK, CHAIN), self._columns))
-        found: Array = self._of_global_memory[self._of_global_memory < columns]
-        return found
+        return self._of_global_memory[self._of_global_memory < columns]
 
     def hidden_from(self, fence: Instruction) -> Array:
         """Return the columns of which a fence shows nothing: of global memory, if it covers shared memory only."""

@@ -17,15 +17,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from cutepy.sim.machine.launch import Launch
+from cutepy.sim.sanitize.hazards import Hazard
 from cutepy.sim.sanitize.kinds import KINDS
 from cutepy.sim.sanitize.reports.excerpts import statements_of
 from cutepy.sim.translate import Kernel
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.launch import Launch
-    from cutepy.sim.sanitize.hazards import Hazard
 
 _COMMENT = re.compile(r"(?:#|//)\s*cutepy:\s*allow\b(?P<kinds>[^\]\n]*\]?)(?P<reason>.*)")
 _ALONE = re.compile(r"\s*(?:#|//)")

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from cutepy.sim.errors import SimulationError
 from cutepy.sim.sanitize.hazards import Hazard, HazardReplays
-from cutepy.sim.sanitize.reports import html, sarif, structured, text
+from cutepy.sim.sanitize.reports import sarif, structured, text
 from cutepy.sim.sanitize.reports.allowances import Allowance
 
 
@@ -82,7 +82,7 @@ class Hazards(tuple[Hazard, ...]):
         return text.plain(self.lines)
 
     def _repr_html_(self) -> str:
-        return html.as_html(self.lines)
+        return text.as_html(self.lines)
 
 
 class AdvisoryWarning(UserWarning):

@@ -16,14 +16,10 @@ import tokenize
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
+from cutepy.sim.ptx.model import SourceLine
 from cutepy.sim.ptx.source_lines import shortened
-
-if TYPE_CHECKING:
-    from cutepy.sim.ptx.model import SourceLine
-    from cutepy.sim.sanitize.hazards import Side
-
+from cutepy.sim.sanitize.hazards import Side
 
 _NO_PYTHON = (".cu", ".cuh", ".h", ".hpp", ".inl", ".ptx")
 

@@ -6,35 +6,27 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cutepy.sim.advice import Diagnosis
 from cutepy.sim.errors import REGISTERS, Place
 from cutepy.sim.machine.events import MbarrierAt
-from cutepy.sim.machine.lanes import WARP
-from cutepy.sim.ptx.model import Label
-from cutepy.sim.sanitize.hazards import Hazard, NearMiss, Side, Where
+from cutepy.sim.machine.lanes import WARP, Residents
+from cutepy.sim.machine.launch import Launch
+from cutepy.sim.ptx.model import Instruction, Label
+from cutepy.sim.sanitize.hazards import Hazard, NearMiss, Side, WaitingThreads, Where
 from cutepy.sim.sanitize.kinds import KINDS, RACES
-from cutepy.sim.sanitize.memory.access_record import unfenced
+from cutepy.sim.sanitize.memory.access_record import AccessRecord, Conflict, unfenced
 from cutepy.sim.sanitize.registers import RegisterHazard, groups_left
 from cutepy.sim.sanitize.reports.allowances import Allowances
 from cutepy.sim.sanitize.reports.collection import Hazards, rank
 from cutepy.sim.sanitize.reports.insertion_points import between
+from cutepy.sim.sanitize.reports.mistakes import MistakeHazard
 from cutepy.sim.sanitize.reports.near_misses import left_in_flight
+from cutepy.sim.sanitize.reports.reasons import Reason
+from cutepy.sim.sanitize.reports.scene import Scene, SceneRecorder
 from cutepy.sim.translate import Kernel
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.lanes import Residents
-    from cutepy.sim.machine.launch import Launch
-    from cutepy.sim.ptx.model import Instruction
-    from cutepy.sim.sanitize.hazards import WaitingThreads
-    from cutepy.sim.sanitize.memory.access_record import AccessRecord, Conflict
-    from cutepy.sim.sanitize.reports.mistakes import MistakeHazard
-    from cutepy.sim.sanitize.reports.reasons import Reason
-    from cutepy.sim.sanitize.reports.scene import Scene, SceneRecorder
-
 
 Key = tuple[object, ...]
 """By what hazards of one defect are known."""

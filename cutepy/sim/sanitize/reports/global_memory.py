@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
 from cutepy.sim.advice import Diagnosis
 from cutepy.sim.errors import Place
-from cutepy.sim.machine.host_events import REUSE
+from cutepy.sim.machine.events import REUSE, Access
+from cutepy.sim.machine.lanes import Array
 from cutepy.sim.machine.launch import Launch
+from cutepy.sim.machine.memory import GlobalMemory
 from cutepy.sim.ptx.memory_order import NAMES
-from cutepy.sim.sanitize.hazards import Side
+from cutepy.sim.ptx.model import Function
+from cutepy.sim.sanitize.hazards import NearMiss, Side
 from cutepy.sim.sanitize.kinds import KINDS, RACES
 from cutepy.sim.sanitize.memory.discarded_loads import DiscardedLoads
-from cutepy.sim.sanitize.order.flags import ThreadProgress
+from cutepy.sim.sanitize.memory.global_access_record import GlobalAccessRecord, GlobalConflict
+from cutepy.sim.sanitize.memory.global_shadow import GlobalShadow
+from cutepy.sim.sanitize.order.flags import Flags, ThreadProgress
+from cutepy.sim.sanitize.order.launches import Launches
 from cutepy.sim.sanitize.reports.reasons import TOGETHER
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from cutepy.sim.machine.events import Access
-    from cutepy.sim.machine.lanes import Array
-    from cutepy.sim.machine.memory import GlobalMemory
-    from cutepy.sim.ptx.model import Function
-    from cutepy.sim.sanitize.hazards import NearMiss
-    from cutepy.sim.sanitize.memory.global_access_record import GlobalAccessRecord, GlobalConflict
-    from cutepy.sim.sanitize.memory.global_shadow import GlobalShadow
-    from cutepy.sim.sanitize.order.flags import Flags
-    from cutepy.sim.sanitize.order.launches import Launches
 
 
 def sides(found: GlobalConflict, launches: Launches) -> tuple[Side, Side]:

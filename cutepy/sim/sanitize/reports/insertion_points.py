@@ -7,17 +7,12 @@ calls. Those of threads that go different ways are taken where they are.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
 
-from cutepy.sim.ptx.model import SourceLine
-from cutepy.sim.sanitize.hazards import InsertionPoint
+from cutepy.sim.ptx.model import Instruction, SourceLine
+from cutepy.sim.sanitize.hazards import Hazard, InsertionPoint, Side
 from cutepy.sim.sanitize.kinds import KINDS
 from cutepy.sim.sanitize.reports.excerpts import function_line
-
-if TYPE_CHECKING:
-    from cutepy.sim.ptx.model import Instruction
-    from cutepy.sim.sanitize.hazards import Hazard, Side
-    from cutepy.sim.translate.control_flow import ControlFlow
+from cutepy.sim.translate.control_flow import ControlFlow
 
 
 def between(hazard: Hazard, flow: ControlFlow) -> InsertionPoint | None:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from cutepy.sim.machine.lanes import Array, Residents
+from cutepy.sim.sanitize.hazards import Side
+from cutepy.sim.sanitize.memory.global_shadow import GlobalShadow
+from cutepy.sim.sanitize.memory.shared_accesses import SharedAccesses
 from cutepy.sim.sanitize.reports import global_memory
 from cutepy.sim.sanitize.reports.findings import side
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.lanes import Array, Residents
-    from cutepy.sim.sanitize.hazards import Side
-    from cutepy.sim.sanitize.memory.global_shadow import GlobalShadow
-    from cutepy.sim.sanitize.memory.shared_accesses import SharedAccesses
-    from cutepy.sim.sanitize.reports.global_memory import GlobalFindings
-    from cutepy.sim.sanitize.reports.mistakes import MistakeHazard
+from cutepy.sim.sanitize.reports.global_memory import GlobalFindings
+from cutepy.sim.sanitize.reports.mistakes import MistakeHazard
 
 
 def with_last_writer(

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from cutepy.sim.advice import Diagnosis
-from cutepy.sim.errors import Place
-from cutepy.sim.machine.lanes import WARP, listed
+from cutepy.sim.errors import Execution, NamedLanes, Place, SimulationError, Wait
+from cutepy.sim.machine.events import PartialUnit
+from cutepy.sim.machine.lanes import WARP, Array, listed
+from cutepy.sim.ptx.model import Instruction
 from cutepy.sim.sanitize.hazards import NearMiss, Side, WaitingThreads
 from cutepy.sim.sanitize.kinds import KINDS
-
-if TYPE_CHECKING:
-    from cutepy.sim.errors import Execution, NamedLanes, SimulationError, Wait
-    from cutepy.sim.machine.events import PartialUnit
-    from cutepy.sim.machine.lanes import Array
-    from cutepy.sim.ptx.model import Instruction
-
 
 _HANGS = ("deadlock", "exhausted-registers")
 

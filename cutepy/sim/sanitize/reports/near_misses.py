@@ -8,28 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import chain, islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from cutepy.sim.advice import Diagnosis
 from cutepy.sim.machine.events import Barrier, ClusterWait, Fence, MbarrierAt, NamedBarrier, NamedBarrierJoin, WarpSync
-from cutepy.sim.machine.lanes import WARP, WARPGROUP, listed
+from cutepy.sim.machine.lanes import WARP, WARPGROUP, Array, listed
 from cutepy.sim.ptx.barrier_names import barrier_name
 from cutepy.sim.ptx.memory_order import fenced_spaces
-from cutepy.sim.ptx.model import Immediate
+from cutepy.sim.ptx.model import Immediate, Instruction
 from cutepy.sim.sanitize.hazards import NearMiss, Side
 from cutepy.sim.sanitize.kinds import RACES
+from cutepy.sim.sanitize.memory.access_record import AccessRecord, Conflict
+from cutepy.sim.sanitize.memory.global_access_record import GlobalAccessRecord, GlobalConflict
 from cutepy.sim.sanitize.order.clocks import DONE, FENCED
-from cutepy.sim.sanitize.order.wave import BULK, COPIES, GROUP, MMAS
-
-if TYPE_CHECKING:
-    from cutepy.sim.machine.lanes import Array
-    from cutepy.sim.ptx.model import Instruction
-    from cutepy.sim.sanitize.memory.access_record import AccessRecord, Conflict
-    from cutepy.sim.sanitize.memory.global_access_record import GlobalAccessRecord, GlobalConflict
-    from cutepy.sim.sanitize.order.last_steps import Step
-    from cutepy.sim.sanitize.order.wave import Wave
+from cutepy.sim.sanitize.order.last_steps import Step
+from cutepy.sim.sanitize.order.wave import BULK, COPIES, GROUP, MMAS, Wave
 
 _MOST = 2
 """Near misses that are told of two accesses."""
@@ -97,8 +92,7 @@ class _Pair(NamedTuple):
         if slot // size != self.at // size:
             return np.zeros(len(threads), bool)
         slots, ranks, columns = (np.full(len(threads), n) for n in (slot, self.at % size, self.column))
-        found: Array = wave.clocks.held(plane, slots, threads, ranks, columns) >= self.over
-        return found
+        return wave.clocks.held(plane, slots, threads, ranks, columns) >= self.over
 
 
 def near_misses(wave: Wave, found: Conflict) -> tuple[NearMiss, ...]:
@@ -566,8 +560,7 @@ def _heard_of(wave: Wave, pair: _Pair, step: Step) -> Array:
     slots, rank = np.full(len(threads), newer.slot), np.full(len(threads), newer.slot % clocks.cluster)
     ended = clocks.counts(np.array([newer.slot]), clocks.ends(threads))[0] if len(threads) else threads
     held = clocks.held(DONE, slots, np.full(len(threads), newer.threads[0]), rank, clocks.ends(threads))
-    found: Array = threads[held >= ended]
-    return found
+    return threads[held >= ended]
 
 
 def _only_arrives(wave: Wave, pair: _Pair) -> Iterator[NearMiss]:

@@ -6,25 +6,21 @@ It may be relaxed, or of too narrow a scope, or stand before the read that it sh
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from cutepy.sim.advice import Diagnosis
 from cutepy.sim.machine.lanes import WARP, Array
 from cutepy.sim.ptx.memory_order import CLUSTER
-from cutepy.sim.ptx.model import Label
+from cutepy.sim.ptx.model import Instruction, Label
 from cutepy.sim.sanitize.hazards import Side
+from cutepy.sim.sanitize.memory.access_record import AccessRecord, Conflict
 from cutepy.sim.sanitize.order.clocks import DONE, SEEN
 from cutepy.sim.sanitize.order.cta_ends import given_up
 from cutepy.sim.sanitize.order.fences import scope_of
-from cutepy.sim.sanitize.order.flags import ThreadProgress
-
-if TYPE_CHECKING:
-    from cutepy.sim.ptx.model import Instruction
-    from cutepy.sim.sanitize.memory.access_record import AccessRecord, Conflict
-    from cutepy.sim.sanitize.order.flags import Flags
-    from cutepy.sim.sanitize.order.wave import Wave
+from cutepy.sim.sanitize.order.flags import Flags, ThreadProgress
+from cutepy.sim.sanitize.order.wave import Wave
 
 TOGETHER = Diagnosis("lanes-write-together")
 

@@ -17,15 +17,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 from cutepy.sim.ptx.source_lines import shortened
+from cutepy.sim.sanitize.hazards import Hazard, Side
 from cutepy.sim.sanitize.kinds import KINDS, Kind
 from cutepy.sim.sanitize.reports.excerpts import Excerpt, excerpt, excerpt_of
-
-if TYPE_CHECKING:
-    from cutepy.sim.sanitize.hazards import Hazard, Side
 
 _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 _ISA = "https://docs.nvidia.com/cuda/parallel-thread-execution/"

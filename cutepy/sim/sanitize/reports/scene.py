@@ -12,24 +12,28 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from cutepy.layouts.sm90 import TensorMap
+from cutepy.layouts.sm90.smem_remarks import NamedRegion
 from cutepy.sim.errors import Place
-from cutepy.sim.machine.events import MbarrierAt, MbarrierCompleteTx, MbarrierInit
+from cutepy.sim.machine.events import (
+    Access,
+    AsyncOperation,
+    BarrierEvent,
+    MbarrierAt,
+    MbarrierCompleteTx,
+    MbarrierInit,
+    TmaEvent,
+    WgmmaEvent,
+)
 from cutepy.sim.machine.lanes import WARP, WARPGROUP
+from cutepy.sim.machine.launch import Launch
 from cutepy.sim.machine.observer import Observer
 from cutepy.sim.machine.shared_memory import planned_regions
 from cutepy.sim.ptx.barrier_names import barrier_name, holder_name, made_at, ring, stage_of
-from cutepy.sim.ptx.model import type_bits
+from cutepy.sim.ptx.model import Instruction, type_bits
+from cutepy.sim.sanitize.hazards import Hazard, Side
 from cutepy.sim.sanitize.reports.excerpts import GLOBAL, SHARED, function_at, operand_of
-
-if TYPE_CHECKING:
-    from cutepy.layouts.sm90.smem_remarks import NamedRegion
-    from cutepy.sim.machine.events import Access, AsyncOperation, BarrierEvent, TmaEvent, WgmmaEvent
-    from cutepy.sim.machine.launch import Launch
-    from cutepy.sim.ptx.model import Instruction
-    from cutepy.sim.sanitize.hazards import Hazard, Side
 
 _PARTS = {
     "tma_load": "TMA",

@@ -24,13 +24,11 @@ Fields of a hazard:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
+from cutepy.sim.sanitize.hazards import Hazard, InsertionPoint, Side, WaitingThreads
+from cutepy.sim.sanitize.reports.allowances import Allowance
 from cutepy.sim.sanitize.reports.excerpts import excerpt, function_at
-
-if TYPE_CHECKING:
-    from cutepy.sim.sanitize.hazards import Hazard, InsertionPoint, Side, WaitingThreads
-    from cutepy.sim.sanitize.reports.allowances import Allowance
 
 VERSION = 1
 """Of the JSON; one that takes something away is another."""

@@ -1,4 +1,4 @@
-"""Reports as text, in the manner of compilers: both source lines, marked, with the lanes and the missing step.
+"""Reports as text or HTML, in the manner of compilers: both source lines, marked, with the lanes and the missing step.
 
 Text is lines of pieces, each with a style of rich, so that a terminal, a notebook and a plain file show the same.
 """
@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from html import escape
 
+from cutepy.sim.sanitize.hazards import Hazard, NearMiss, Side
+from cutepy.sim.sanitize.reports.allowances import Allowance
 from cutepy.sim.sanitize.reports.excerpts import excerpt, excerpt_of
-
-if TYPE_CHECKING:
-    from cutepy.sim.sanitize.hazards import Hazard, NearMiss, Side
-    from cutepy.sim.sanitize.reports.allowances import Allowance
 
 Line = list[tuple[str, str]]
 """Pieces of text, each with its style."""
@@ -178,3 +176,24 @@ def _where(hazard: Hazard) -> str:
         again = " of the next round" if hazard.between.is_next_round else ""
         return f" (after line {after.line}, before line {before.line}{again})"
     return f" (after {after}, before {before})"
+
+
+_CSS = {
+    "bold red": "color:#c62828;font-weight:bold",
+    "bold yellow": "color:#b26a00;font-weight:bold",
+    "bold green": "color:#2e7d32;font-weight:bold",
+    "blue": "color:#1565c0",
+    "bold": "font-weight:bold",
+    "dim": "opacity:.6",
+}
+"""Readable on white and on black."""
+
+
+def as_html(lines: Sequence[Line]) -> str:
+    """Return lines as preformatted text."""
+    text = "\n".join("".join(_span(escape(piece), style) for piece, style in line) for line in lines)
+    return f'<pre style="white-space:pre;overflow-x:auto;line-height:1.3">{text}</pre>'
+
+
+def _span(text: str, style: str) -> str:
+    return f'<span style="{_CSS[style]}">{text}</span>' if style else text
