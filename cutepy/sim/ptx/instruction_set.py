@@ -733,6 +733,8 @@ class Traits:
     """True if it orders its thread's accesses with others', or issues operations that others wait for."""
     signals = _has("signals")
     """True if it changes or reads barriers, pending copies or registers of the warpgroup."""
+    votes = _has("votes")
+    """True if threads exchange predicates at a named barrier; the first operand is then the result."""
 
     @property
     def is_known(self) -> bool:
@@ -797,11 +799,6 @@ class Traits:
     def is_warpgroup_mma(self) -> bool:
         """True if it is an asynchronous MMA of a warpgroup."""
         return self.kind == "wgmma" and "tiles" in self.effects
-
-    @property
-    def votes(self) -> bool:
-        """True if threads exchange predicates at a named barrier; the first operand is then the result."""
-        return "votes" in self.effects
 
     @property
     def commits(self) -> bool:
