@@ -146,6 +146,7 @@ def test_compiling_costs_nothing_where_it_was_done_before(monkeypatch, is_import
     once, twice = compiler.seconds(["new\n"]), compiler.seconds(["new\n", "other\n", "kept"])
     assert 0 < twice - once < 0.1
     assert (once > 0.5) == (not is_imported)
+    assert compiler.seconds(["new\n" * 1000]) > compiler.seconds(["new\n" * 10]) > once
     assert [compiler.compiled(text) for text in ("kept", "new\n", "new\n")] == ["kept", "new\n", "new\n"]
     assert found.made == ["new\n"]
     assert compiler.seconds(["new\n"]) == 0.0
