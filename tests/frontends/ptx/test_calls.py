@@ -256,7 +256,8 @@ def test_malloc_gives_null_where_there_is_no_more(size, count):
 @pytest.mark.parametrize("formal", ["b32", "u32", "s32", "f32"])
 def test_a_call_passes_bits_as_any_type_and_no_float_as_an_integer(space, given, formal):
     outside = f".func f(.{space} .{formal} x) {{ ret; }}"
-    body = f"{{ .{space} .{given} q; {'st.param.b32 [q], %r1' if space == 'param' else 'mov.b32 q, %r1'}; call f, (q); }} ret;"
+    written = "st.param.b32 [q], %r1" if space == "param" else "mov.b32 q, %r1"
+    body = f"{{ .{space} .{given} q; {written}; call f, (q); }} ret;"
     if "b32" in (given, formal) or (given == "f32") == (formal == "f32"):
         kernel(body, outside)
     else:
