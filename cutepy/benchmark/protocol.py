@@ -2,8 +2,9 @@
 
 Contenders run in one process on the same inputs and take turns (A B C A B C ...), so that a drifting clock hurts all
 alike. Two times are taken for each. *device* is what the GPU spends: the launches of one turn are captured into a
-CUDA graph, whose replay is timed between events. *call* is what a Python caller waits: the same launches made eagerly,
-back to back, by the wall clock. Either is the median over the rounds, per launch.
+CUDA graph, whose replay is timed between events; launches that wait for the GPU, which no graph takes, are timed
+between events without one. *call* is what a Python caller waits: the same launches made eagerly, back to back, by the
+wall clock. Either is the median over the rounds, per launch.
 
 Each launch of a turn uses another set of buffers, enough sets that their bytes exceed the L2 cache, so that inputs
 come from device memory as they do in a model. Inputs must be random: a GPU draws less power on zeros or small
@@ -13,11 +14,17 @@ A kernel that overlaps its own next launch gains less beside others. So another 
 after each launch; its time, from turns without contenders, is subtracted.
 """
 
+from __future__ import annotations
+
 import statistics
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
 
 Contender = Callable[[int], Any]
 """Function that launches once, on the buffer set of an index, on torch's current stream."""
@@ -149,13 +156,15 @@ class _Turn:
             stream.synchronize()
             estimate_us = (time.perf_counter() - start) / sets * 1e6
         self._launches = protocol.launches(estimate_us, sets)
-        self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph, stream=stream):
+
+        def launch_all() -> None:
             for index in range(self._launches):
                 run(index % sets)
                 if company is not None:
                     company(index % sets)
-        self._graph.replay()
+
+        self._replay = _captured(launch_all, stream)
+        self._replay()
         torch.cuda.synchronize()
 
     def device_us(self) -> float:
@@ -163,7 +172,7 @@ class _Turn:
 
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         start.record()
-        self._graph.replay()
+        self._replay()
         end.record()
         end.synchronize()
         return float(start.elapsed_time(end)) * 1e3 / self._launches
@@ -177,3 +186,19 @@ class _Turn:
             self._run(index % self._sets)
         torch.cuda.synchronize()
         return (time.perf_counter() - start) / self._launches * 1e6
+
+
+def _captured(launch_all: Callable[[], None], stream: torch.cuda.Stream) -> Callable[[], None]:
+    """Capture launches into a graph, and return its replay; the launches themselves where they wait for the GPU."""
+    import torch
+
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.stream(torch.cuda.current_stream()):  # a capture that fails leaves its own stream current
+        try:
+            with torch.cuda.graph(graph, stream=stream):
+                launch_all()
+        except RuntimeError as error:
+            torch.cuda.synchronize()
+            warnings.warn(f"timed without a CUDA graph, which takes no such launches: {error}", stacklevel=4)
+            return launch_all
+    return graph.replay

@@ -164,19 +164,19 @@ class RowsOfDq:
         staged = _staged_rows(config, dq.element_type)
         queries, columns = config.dq_part
         extents = (columns, queries) if config.dq_is_transposed else (queries, columns)
-        tile = AccumulatorTile(sm90.AccumulatorCoordinates(config.dq, extents), extents, lane)
+        accumulators = AccumulatorTile(sm90.AccumulatorCoordinates(config.dq, extents), extents, lane)
         vectors = config.dq_registers // VECTOR
         own = cute.make_tensor(
             sums[batch, head, None, None].iterator, cute.make_layout((VECTOR, 128, vectors, cute.size(sums, mode=[2])))
         )
-        row, column = tile.of_thread(0), tile.of_thread(1)
+        row, column = accumulators.of_thread(0), accumulators.of_thread(1)
         # Of which warpgroup a part is: of later queries, or of later columns.
         later = (part * queries, 0) if cutlass.const_expr(queries < config.tile_q) else (0, part * columns)
         for vector in cutlass.range_constexpr(vectors):
             held = cute.make_rmem_tensor(VECTOR, Float32)
             cute.autovec_copy(own[None, lane, vector, tile * config.warpgroups + part], held)
             for element in cutlass.range_constexpr(VECTOR):
-                down, across = tile.registers[vector * VECTOR + element]
+                down, across = accumulators.registers[vector * VECTOR + element]
                 place = row + down, column + across
                 if cutlass.const_expr(config.dq_is_transposed):
                     place = place[1], place[0]

@@ -98,6 +98,28 @@ def test_contenders_take_turns_on_all_buffers_and_company_is_subtracted(monkeypa
     assert [index for name, index in cuda.launches if name == "company"] == [0, 1, 2] * (2 + 1 + 2 + 5)
 
 
+def test_launches_that_no_graph_takes_are_timed_without_one(monkeypatch):
+    """One that waits for the GPU fails in a capture; the others of a turn are captured as ever."""
+    cuda = Cuda()
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
+    monkeypatch.setattr(protocol_module, "time", SimpleNamespace(perf_counter=lambda: cuda.now / 1e6))
+    launch = cuda.kernel("waits", 40.0)
+
+    def waits(index):
+        if cuda.captured is not None:
+            cuda.captured = None
+            raise RuntimeError("operation not permitted when stream is capturing")
+        launch(index)
+
+    contenders, lengths = {"a": cuda.kernel("a", 10.0), "waits": waits}, Protocol(rounds=3, turn_us=60.0)
+    with pytest.warns(UserWarning, match="CUDA graph"):
+        found = compare(contenders, sets=2, protocol=lengths)
+
+    assert found["a"].device_us == pytest.approx(10.0)
+    assert (found["waits"].device_us, found["waits"].call_us) == (pytest.approx(40.0), pytest.approx(40.0))
+    assert set(cuda.replays) == {"a"}
+
+
 @given(st.integers(1, 10**9))
 def test_buffer_sets_exceed_the_cache(bytes_per_set):
     sets = buffer_sets(bytes_per_set)
