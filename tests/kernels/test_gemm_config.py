@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 from cutepy.kernels.gemm import GemmConfig, GemmSignature, select_config
 from cutepy.kernels.gemm.gpu import H100, H200, Gpu
 from cutepy.kernels.gemm.heuristic.model import Choice
-from cutepy.kernels.gemm.heuristic.tiles import MORE_TILES, PROMOTED_TILES, TILES
+from cutepy.kernels.gemm.heuristic.tiles import MORE_TILES, PROMOTED_TILES, TILES, OutputTile
 from cutepy.kernels.gemm.limits import MOST_EXTENT
 from cutepy.layouts.sm90 import arch
 from tests.messages import refuses
@@ -210,3 +210,19 @@ def test_the_configuration_needs_neither_torch_nor_the_dsl():
 def test_every_tile_of_the_heuristic_has_a_kernel(tiles, signature):
     for tile in tiles:
         assert Choice(tile, 1, 1).config(signature, 4096).tile_n == tile.n
+
+
+def has_kernel(tile):
+    try:
+        Choice(tile, 1, 1).config(HALF, 4096)
+    except ValueError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("m", [128, 192, 256])
+@pytest.mark.parametrize("consumers", [1, 2])
+def test_tiles_of_many_rows_are_tried_up_to_the_widest_that_has_a_kernel(m, consumers):
+    tried = {tile.n for tile in (*TILES, *MORE_TILES) if tile == OutputTile(m, tile.n, consumers=consumers)}
+    assert max(tried) == max(n for n in range(8, 257, 8) if has_kernel(OutputTile(m, n, consumers=consumers)))
+    assert tried == set(range(min(tried), max(tried) + 1, 8))
