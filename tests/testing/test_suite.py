@@ -131,6 +131,22 @@ def test_costly_tests_are_there():
     assert gone == [], "rename them in tests/costly.txt, or: make costs"
 
 
+def test_cases_that_compile_what_no_others_do_are_integration_tests(tmp_path, monkeypatch):
+    """They are there, and a measurement does not make them dear."""
+    files = sorted({name.partition("::")[0] for name in tiers.COMPILING})
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--collect-only", "-n0"]
+    done = subprocess.run(
+        [*command, "-m", "integration and not deep", *files], cwd=ROOT, capture_output=True, text=True
+    )
+    assert {*tiers.COMPILING} <= {*done.stdout.splitlines()}, done.stdout
+    monkeypatch.setattr(tiers, "DEAR_LIST", tmp_path / "dear.txt")
+    monkeypatch.setattr(tiers, "dear", frozenset)
+    tiers.write_dear(
+        dict.fromkeys(tiers.COMPILING, 99.0) | {f"{files[0]}::test_cheap": 0.1, f"{files[0]}::test_it[1]": 99.0}
+    )
+    assert tiers.DEAR_LIST.read_text() == f"{files[0]}::test_it[1]\n"
+
+
 def test_a_file_of_integration_tests_is_not_imported(run):
     text = "import nothing_of_that_name\nimport pytest\npytestmark = pytest.mark.integration"
     assert run(text, "-m", "integration")[0] == pytest.ExitCode.INTERRUPTED
