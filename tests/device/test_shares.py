@@ -39,7 +39,7 @@ def test_everything_is_dealt_out_once(tiles, k_tiles, clusters):
 
 @given(tiles=st.integers(1, 300), k_tiles=st.integers(1, 130), clusters=st.integers(1, 140))
 def test_steps_are_those_of_the_cluster_with_most(tiles, k_tiles, clusters):
-    """Where each share begins at its even place; the readers of a tile may be one more than are counted."""
+    """The count is exact if each share begins at its even place, but for one reader of a tile."""
     plan = rules.Shares(tiles, k_tiles, clusters)
     dealt = [
         [plan.unit(n, share, at) for at in range(plan.units(share))]

@@ -500,7 +500,7 @@ def predictor(**changes):
 
 @pytest.mark.parametrize(("ctas_per_sm", "us"), [(4, 1.5), (3, 3.0)])
 def test_a_launch_that_begins_early_waits_for_room(ctas_per_sm, us):
-    """Where the CTAs of both have no room, its own begin when those of the launch before it have left."""
+    """Its CTAs begin when those of the launch before it have left, unless both have room."""
     out = SimpleNamespace(stored=0, cycles=0, waited=500, lets_begin=True)
     launch = predictor(_occupancy=SimpleNamespace(ctas_per_sm=ctas_per_sm))
     assert Predictor._launch_us(launch, out, 1e9) == pytest.approx(us)

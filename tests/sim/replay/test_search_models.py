@@ -183,7 +183,7 @@ def test_the_bytes_of_an_access_are_ranges_with_gaps_between(addresses, size):
 
 
 def test_who_is_wanted_goes_on_and_who_sleeps_does_not():
-    """Where all that are wanted sleep nobody has to go on; where one cannot go on yet another is tried for it."""
+    """Nobody has to go on if all that are wanted sleep; another agent is tried for one that cannot go on yet."""
     tree = Tree()
     node = tree.nodes[0]
     assert tree.choose([3, 1, 2]) == 3

@@ -359,7 +359,7 @@ def test_a_load_ends_at_its_wait_or_where_a_register_is_read(then, kinds):
 
 @pytest.mark.parametrize(("used", "kinds"), [("%v0, %v1", set()), ("%v1, %r0", {"unordered-write"})])
 def test_of_two_loads_each_must_have_ended(used, kinds):
-    """Whatever is known of the last reader, those before it count too: here of the first warp, which alone loads."""
+    """The first warp loads twice, alone: an older load counts beside the last."""
     load = "tcgen05.ld.sync.aligned.32x32b.x1.b32"
     twice = f"@%p0 bra L; {load} {{%v0}}, [%r8]; {load} {{%v1}}, [%r8]; add.u32 %r10, {used}; L: bar.sync 0;"
     assert hazards(KERNEL.replace(f"{_LOAD} tcgen05.wait::ld.sync.aligned;\nbar.sync 0;", twice, 1)) == kinds
