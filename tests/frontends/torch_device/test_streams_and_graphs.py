@@ -700,7 +700,7 @@ def test_a_stream_is_used_until_its_context_ends():
 
 
 def test_captures_have_numbers_of_their_own_and_none_is_0():
-    """Who asks for the number of a stream's capture is told 0 where there is none."""
+    """The number 0 is that of no capture."""
     captures = Captures()
     numbers = []
     for stream in (7, 8, 7):
