@@ -52,18 +52,18 @@ def barriers_of(
 
 
 def _action(i: Instruction) -> str | None:
-    parts, traits = i.parts, i.traits
+    traits = i.traits
     if traits.kind == "async_copy" and traits.arrives:
         return None
     if traits.arrives:
         return "arrive"
     if traits.barrier == "mbarrier":
-        return "wait" if traits.tries else next((p for p in parts if p in ("init", "expect_tx", "complete_tx")), None)
+        return "wait" if traits.tries else next((p for p in i.parts if p in ("init", "expect_tx", "complete_tx")), None)
     if traits.barrier == "cluster":
         return "wait"
     if traits.barrier == "named":
         return "sync"
-    return "complete_tx" if "mbarrier::complete_tx::bytes" in parts else None
+    return "complete_tx" if traits.brings_bytes else None
 
 
 def _operands(
@@ -88,7 +88,7 @@ def _operands(
 
 
 def _bar_operands(i: Instruction) -> tuple[Operand, ...]:
-    return i.operands[1:] if "red" in i.parts else i.operands
+    return i.operands[1:] if i.traits.votes else i.operands
 
 
 def _thread_count(i: Instruction, values: Values) -> int | None:
@@ -97,7 +97,7 @@ def _thread_count(i: Instruction, values: Values) -> int | None:
         return None
     operands = _bar_operands(i)
     count = operands[1:2]
-    if not count or ("red" in i.parts and len(operands) < 3):
+    if not count or (i.traits.votes and len(operands) < 3):
         return None
     return count[0].value if isinstance(count[0], Immediate) else values.always(count[0])
 
@@ -144,7 +144,7 @@ def _barrier(
 
 def _expects(action: str, i: Instruction) -> str:
     """Distinguish an arrival that expects bytes from a plain one: both events are of one instruction."""
-    return "expect_tx" if action == "arrive" and "expect_tx" in i.parts else action
+    return "expect_tx" if action == "arrive" and i.traits.announces_bytes else action
 
 
 def _party(action: str, group: list[SeenParty], launched: bool) -> Party:
@@ -159,7 +159,7 @@ def _party(action: str, group: list[SeenParty], launched: bool) -> Party:
     # An instruction that arrives and expects bytes is two events.
     once = {(id(p)): p for p in group}.values()
     times = sum(p.times for p in once)
-    if action == "expect_tx" and any("arrive" in p.instruction.parts for p in group):
+    if action == "expect_tx" and any(p.instruction.traits.arrives for p in group):
         times //= 2
     waited = sum(p.waited for p in group)
     return Party(action, site, thread_ranges(threads), times, waited, tuple(sorted(amounts)))

@@ -43,7 +43,7 @@ def copies_of(
 
 def _is_bulk_copy(i: Instruction) -> bool:
     form = i.traits.form
-    return "bulk" in i.parts and i.traits.kind == "async_copy" and form is not None and "address" in form.words
+    return i.traits.is_bulk and form is not None and "address" in form.words
 
 
 def _shapes(tensor_maps: Sequence[TensorMap | Im2colTensorMap]) -> tuple[TensorMap | Im2colTensorMap, ...]:
@@ -143,7 +143,7 @@ def _barriers(
         keys = [key for key, parties in seen.barriers.items() if ("complete_tx", i.index) in parties]
         return tuple(dict.fromkeys(barriers[key] for key in keys if isinstance(key, int) and key in barriers))
     addresses = [operand for operand in i.operands if isinstance(operand, Address) and operand.coordinates is None]
-    if "mbarrier::complete_tx::bytes" not in i.opcode or not addresses:
+    if not i.traits.brings_bytes or not addresses:
         return ()
     first, stays = values.address(addresses[-1])
     return (barriers[first],) if first is not None and stays and first in barriers else ()

@@ -57,10 +57,11 @@ def explain(
     Parameters
     ----------
     source : str, path, Watch or object with ``ptx``
-        PTX, as text, or as a file that ends in ``.ptx``: what is not known without a launch is said to be. A `Watch`
-        that saw simulated launches: what they did. Anything with a text ``ptx``, as compiled functions and launches.
+        PTX as text, or a file that ends in ``.ptx``: the explanation marks values that only a launch determines. A
+        `Watch` that observed simulated launches adds their values. An object with a text ``ptx``, such as a compiled
+        function or a launch, counts as its PTX.
     assembler : bool
-        True to ask ptxas, if there is one, for registers, spills and advisories.
+        True to run ptxas, if it is installed, for registers, spills and advisories.
     name : str, optional
         Name of the source in the explanation.
     costs : Costs, optional
@@ -69,8 +70,8 @@ def explain(
     Raises
     ------
     ExplainError
-        If there is no kernel, no launch, no such file, or PTX for an architecture that is none of sm_90, sm_100,
-        sm_103 and sm_120.
+        If the source has no kernel or no launch, the file does not exist, or the PTX is for an architecture other than
+        sm_90, sm_100, sm_103 and sm_120.
 
     Examples
     --------

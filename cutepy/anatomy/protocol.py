@@ -120,8 +120,8 @@ def steps(ptx: str, *, thread: int = 0) -> list[Step]:
 def _is_step(i: Instruction) -> bool:
     """Return whether an instruction synchronises, orders, copies in bulk or is one of a warpgroup's."""
     traits = i.traits
-    is_bulk = traits.kind == "async_copy" and "bulk" in i.parts
-    return bool(traits.barrier) or traits.fences or traits.sets_registers or is_bulk or traits.kind == "wgmma"
+    is_of_warpgroup = traits.sets_registers or traits.kind == "wgmma"
+    return bool(traits.barrier) or traits.fences or traits.is_bulk or is_of_warpgroup
 
 
 def _name(i: Instruction) -> str:

@@ -30,7 +30,7 @@ def tensor_mma(i: Instruction, values: Values, site: Site, seen: SeenMma | None)
     except LayoutError as error:
         return Mma(i.opcode, None, "", None, None, 1, issued, (), site, str(error).partition("\n")[0])
     assert shape.k is not None
-    group = 2 if "cta_group::2" in i.parts else 1
+    group = i.traits.cta_group
     extents: Dim3 = (shape.m, shape.n, shape.k)
     operands = []
     stored = shape.k // 2 if shape.sparse else shape.k
@@ -49,4 +49,4 @@ def _instruction_descriptor(i: Instruction, values: Values, seen: SeenMma | None
     if seen is not None and seen.words:
         words = [word & 0xFFFFFFFF for word in seen.words]
         return words[0] if len(words) == 1 else None
-    return values.always(i.operands[4 if "sp" in i.parts else 3], lambda word: word & 0xFFFFFFFF)
+    return values.always(i.operands[4 if i.traits.is_sparse else 3], lambda word: word & 0xFFFFFFFF)

@@ -25,7 +25,7 @@ def allocations_of(function: Function, values: Values, seen: LaunchRecord | None
 
 
 def _allocation(i: Instruction, values: Values, seen: SeenTmem | None) -> TmemAllocation:
-    ctas, site = 2 if "cta_group::2" in i.parts else 1, site_of([i])
+    ctas, site = i.traits.cta_group, site_of([i])
     if seen is None:
         return TmemAllocation(values.always(i.operands[1]), site, ctas)
     groups: dict[object, list[TmemCells]] = {}

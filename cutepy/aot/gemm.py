@@ -40,10 +40,10 @@ def gemm_extension(
     """Describe an extension with one operation, `gemm(a, b, c=None, bias=None, activation=None)`.
 
     D = activation(A B^T + C + bias) with A (M, K), B (N, K), C and D (M, N), bias (N,), or batches of all but bias. The
-    operation has, and its documentation names, only those of c, bias, activation and batches that are asked for here.
-    It takes what there are kernels for: 21 for each combination of what is asked for here. Of these it calls the one
-    that the heuristic's model expects to be fastest (`cutepy.aot.gemm_tiles`); `cutepy.ops.gemm` has more to choose
-    from, decision trees that correct the model, and what tuning found. docs/export.md shows how to add a kernel.
+    arguments choose which of c, bias, activation and batches the operation and its documentation have. The extension
+    has 21 kernels for each combination of dtype, majors, batch, C, bias and activation. A call launches the kernel that
+    the heuristic's model expects to be fastest (`cutepy.aot.gemm_tiles`). `cutepy.ops.gemm` has more kernels, decision
+    trees that correct the model, and winners of tuning. docs/export.md shows how to add a kernel.
 
     Parameters
     ----------

@@ -20,7 +20,7 @@ def load(spec: str) -> Extension:
     Raises
     ------
     SpecError
-        If there is none, or its module fails.
+        If the module or the name does not exist, or the import of the module fails.
 
     Examples
     --------

@@ -1,8 +1,8 @@
 """Instructions of machine code with their control fields: stall cycles, scoreboards, and the line of PTX.
 
-Since Volta an instruction has 128 bits. Bits 105 to 121 tell the scheduler how to issue it: after how many cycles the
-warp may issue its next instruction, which scoreboards it sets when its result or its operands are done with, and which
-it waits for. What has a fixed latency needs no scoreboard: the assembler counts the cycles.
+Since Volta an instruction has 128 bits. Bits 105 to 121 are for the scheduler: the cycles until the warp may issue its
+next instruction, the scoreboards that the instruction releases when its result is written or its operands are read, and
+the scoreboards that it waits for. An instruction of fixed latency needs no scoreboard: the assembler counts the cycles.
 
 References
 ----------

@@ -85,7 +85,7 @@ def find_ptxas(cuda_home: Path | None = None) -> list[Path]:
     Raises
     ------
     AssemblyError
-        If there is none.
+        If no assembler is found.
     """
     places = [shutil.which(_TOOL), cuda_home / "bin" / _TOOL if cuda_home else None, *_packaged(_PACKAGES)]
     found = [Path(place) for place in places if place is not None and os.access(place, os.X_OK)]

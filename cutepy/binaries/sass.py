@@ -40,7 +40,7 @@ def find_nvdisasm(cuda_home: Path | None = None) -> Path:
     Raises
     ------
     DisassemblyError
-        If there is none.
+        If no disassembler is found.
     """
     candidates = [_packaged(), shutil.which(_TOOL), cuda_home / "bin" / _TOOL if cuda_home else None]
     for candidate in candidates:

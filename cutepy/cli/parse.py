@@ -54,9 +54,9 @@ def describe(
     Returns
     -------
     (description, errors)
-        Of each value the canonical text and the kind; of a layout its extents and the table of its offsets, of an MMA
-        or a copy who holds each element, folded where they are large. Then what was skipped. The errors are what looks
-        like a value and can't be read.
+        The description has the canonical text and the kind of each value. A layout also has its extents and a table of
+        its offsets. An MMA or a copy has a table of the threads that hold each element. Large tables are folded. The
+        skipped parts of the text come last. The errors name the parts that look like a value and can't be read.
 
     Raises
     ------

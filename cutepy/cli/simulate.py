@@ -169,7 +169,7 @@ def execute(
             try:
                 run_as_main(path, arguments)
             finally:
-                if not isinstance(sys.exception(), _LeavingAtOnce):
+                if not isinstance(sys.exception(), _ProcessExit):
                     wait_for_threads(before)
     except SystemExit as leaving:
         if leaving.code is None or isinstance(leaving.code, int):
@@ -195,7 +195,7 @@ def execute(
     return 0
 
 
-class _LeavingAtOnce(SystemExit):
+class _ProcessExit(SystemExit):
     """The script has called `os._exit`, which waits for no threads."""
 
 
@@ -207,7 +207,7 @@ def _leaving_at_once() -> Iterator[None]:
     def end(status: int) -> NoReturn:
         if os.getpid() == process:
             if threading.current_thread() is threading.main_thread():
-                raise _LeavingAtOnce(status)
+                raise _ProcessExit(status)
             print("cutepy: a thread has ended the process by os._exit: nothing is known", file=sys.stderr, flush=True)
             leave(status or 2)
         leave(status)

@@ -57,7 +57,7 @@ class KeyTiles:
         return KeyTiles(begin, end, cutlass.min(cutlass.max(self.whole_begin, begin), end), whole_end)
 
     def has_whole(self, tiles):
-        """Return whether every query sees all of the first tiles of keys, so many of them."""
+        """Tell whether every query sees all keys of the first tiles, a given number of them."""
         return (self.begin == 0) & (self.whole_begin == 0) & (self.whole_end >= tiles)
 
     def behind(self, tiles) -> "KeyTiles":

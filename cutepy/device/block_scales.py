@@ -167,7 +167,7 @@ class ColumnScales(BlockScales):
 
 
 def stage_scales(pointer: cute.Pointer, stage: rules.ScaleStage, stages: int) -> cute.Tensor:
-    """View shared memory as an operand's scales in so many stages: (places, K blocks, stages)."""
+    """View shared memory as an operand's scales in a given number of stages: (places, K blocks, stages)."""
     check_room(pointer, stage.stride * stages, 32, f"scales of {stages} stages")
     shape, stride = (stage.places, stage.k_blocks, stages), (1, stage.places, stage.stride)
     return cute.make_tensor(pointer, cute.make_layout(shape, stride=stride))

@@ -160,7 +160,7 @@ class CombinedRow:
 
     @cute.jit
     def read(self, source: Parts, first, together: cutlass.Constexpr):
-        """Read the logarithms and rows of so many parts from the first one on, for some the last part's."""
+        """Read the logarithms and rows of a given number of parts from the first one on, for some the last part's."""
         count, lse_of, row_of = source
         lses = cute.make_rmem_tensor(together, Float32)
         rows = cute.make_rmem_tensor((VECTOR, self.vectors, together), Float32)

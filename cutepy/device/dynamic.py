@@ -25,21 +25,21 @@ from cutepy.dsl.traced_names import MemScopeKind
 class Tickets:
     """Ring of slots through which a dealer broadcasts tile indices to the warps of its cluster.
 
-    Each CTA has the slots, and two mbarriers for each. *full* completes when an index has come: one arrival, the
-    dealer's, which announces 4 bytes, and these, by `st.async`, whose bytes whoever has waited for them sees, in any
-    CTA. Of a single CTA, which may be launched without a cluster, the dealer stores the index and arrives. *empty*,
-    that of the dealer's CTA, completes when every reader warp of every CTA of the cluster has read the slot: one
-    arrival of each. As in a ring of stages, who waits for *full* begins at parity 0, and for *empty* at parity 1.
+    Each CTA has the slots, and two mbarriers for each slot. *full* completes when an index has come: the dealer arrives
+    once, announces 4 bytes, and sends them by `st.async`. Every thread that has waited sees the bytes, in any CTA. In a
+    single CTA, which may be launched without a cluster, the dealer stores the index and arrives. The *empty* mbarrier
+    of the dealer's CTA completes when every reader warp of the cluster has arrived, that is, has read the slot. As in a
+    ring of stages, waits for *full* begin at parity 0, and waits for *empty* at parity 1.
 
-    A reader's lanes read the slot, wait for each other, and one of them arrives, by a release of the scope of the
-    cluster where the dealer may be in another CTA: the dealer's next store must not come before what they have read.
-    A cluster's last index is behind all tiles; everyone reads it too, so that nothing is on its way to a CTA that has
-    exited, and the dealer, whose CTA they arrive at, ends last.
+    The lanes of a reader read the slot and synchronise, and one of them arrives. Where the dealer may be in another
+    CTA, this arrival is a release at the scope of the cluster, so that the dealer's next store comes after the reads.
+    The last index of a cluster is beyond all tiles. Every reader reads it too, so that no store is on its way to a CTA
+    that has exited, and so that the dealer, at whose CTA the readers arrive, ends last.
 
-    Nothing is ordered by the counter, so it is read and written relaxed. Who gets the last ticket comes after all
-    additions, and puts 0 by a plain store; the next launch comes after this one (`overlap.follow_launch`). So it serves
-    any number of launches one after another, replayed by CUDA graphs too, if it was 0 before the first. Launches that
-    may run at one time need counters of their own.
+    The counter orders nothing, so it is read and written relaxed. The cluster that gets the last ticket comes after all
+    additions, and sets the counter to 0 by a plain store; the next launch comes after this one
+    (`overlap.follow_launch`). One counter, 0 before the first launch, thus serves any number of launches one after
+    another, replayed by CUDA graphs too. Launches that may run at one time need counters of their own.
 
     Attributes
     ----------
@@ -50,7 +50,7 @@ class Tickets:
     barriers : Pointer
         Shared memory for 2 * `count` mbarriers of 8 bytes: the full ones, then the empty ones.
     count : int
-        Slots: so many tiles a cluster takes ahead of the one that it works on.
+        Number of slots: the tiles that a cluster takes ahead of the tile that it works on.
     readers : int
         Warps of a CTA that work on its tiles, in turns too.
     ctas : int
@@ -101,7 +101,7 @@ class Tickets:
 
     @cute.jit
     def take(self, tickets):
-        """Take one of so many tickets; the dealer's warp calls."""
+        """Take one of a given number of tickets; the dealer's warp calls."""
         ticket = cutlass.Int32(0)
         if cute.arch.lane_idx() == 0:
             ticket = cute.arch.atomic_add(self.counter, cutlass.Int32(1), sem="relaxed", scope="gpu")

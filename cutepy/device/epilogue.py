@@ -22,7 +22,7 @@ def _matrices(sD: cute.Tensor) -> int:
 
 
 def _fragment_copy(tiled_mma: cute.TiledMma, atom: cute.CopyAtom, matrices: int) -> cute.TiledCopy:
-    """Tile a copy atom over the accumulator fragment, in the pieces of an stmatrix of so many matrices."""
+    """Tile a copy atom over the accumulator fragment, in the pieces of an stmatrix of a given number of matrices."""
     pieces = cute.make_copy_atom(warp.StMatrix8x8x16bOp(False, matrices), cutlass.Float16)
     return cute.make_tiled_copy_S(atom, cute.make_tiled_copy_C_atom(pieces, tiled_mma))
 

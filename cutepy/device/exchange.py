@@ -24,10 +24,10 @@ from cutepy.layouts.sm90 import arch
 class ClusterSums:
     """Exchange of partial sums, one output tile after another.
 
-    Two mbarriers in each CTA. *full* completes when all that the peers hold of this CTA's subtiles has arrived: one
-    arrival, of a thread that announces the bytes, and the bytes, which `st.async` counts. *empty* completes when every
-    owner but this CTA has read what this CTA sent: one arrival for each consumer warp of each. As in a ring of one
-    stage, who waits for *full* begins at parity 0, and for *empty* at parity 1.
+    Each CTA has two mbarriers. *full* completes when the sums of all peers for this CTA's subtiles have arrived: it
+    expects one arrival, of the thread that announces the bytes, and the bytes of `st.async`. *empty* completes when all
+    other owners have read the sums of this CTA: it expects one arrival of each consumer warp of each owner. As in a
+    ring of one stage, waits for *full* begin at parity 0, and waits for *empty* at parity 1.
 
     Attributes
     ----------

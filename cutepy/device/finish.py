@@ -18,13 +18,13 @@ from cutepy.epilogues.graph import Graph
 
 
 @dataclass(frozen=True)
-class Finish:
-    """Graph of an epilogue, with its operands.
+class SubtileEpilogue:
+    """Epilogue of accumulator subtiles: a graph with its operands.
 
     Attributes
     ----------
     graph : Graph
-    tile : AccumulatorTile or OwnColumns
+    tile : AccumulatorTile or ThreadColumns
         Coordinates of the accumulator subtiles; reductions need an AccumulatorTile.
     operands : tuple
         For each of the graph's: a number, or a tensor of one element, of a scalar; a tensor (N,) of a row, (M,) of a

@@ -116,15 +116,15 @@ class AccumulatorTile(PlacedRegisters):
 
     @cached_property
     def registers(self) -> tuple[tuple[int, int], ...]:
-        """(row, column) in its subtile of each register, to be added to the thread's own."""
+        """(row, column) of each register within its subtile, relative to the (row, column) of the thread."""
         count = self.epi_tile[0] * self.epi_tile[1] // self.coordinates.tiling.thr_size
         return self.coordinates.registers[:count]
 
     @cached_property
     def sharing(self) -> tuple[int, int]:
-        """Return the number of lanes that share a row, and the number of adjacent columns that each holds.
+        """Return the number of lanes that share a row, and the number of adjacent columns that each lane holds.
 
-        Of every span of so many times so many columns, lane q of them holds the q-th run.
+        The columns of a row come in spans of lanes x columns, and lane q holds the q-th run of each span.
         """
         lanes = 1 << len(self.coordinates.lanes_across(1))
         columns = [column for row, column in self.registers if row == self.registers[0][0]]
@@ -178,7 +178,7 @@ class AccumulatorTile(PlacedRegisters):
 
 
 @dataclass(frozen=True)
-class OwnColumns(Registers):
+class ThreadColumns(Registers):
     """Adjacent columns of one row that belong to one thread.
 
     Attributes
@@ -201,9 +201,9 @@ class OwnColumns(Registers):
                 f"columns interleaved in {widest} parts must be a multiple of {widest}, got {self.columns}"
             )
 
-    def narrowed(self, width: int) -> "OwnColumns":
+    def narrowed(self, width: int) -> "ThreadColumns":
         """Return the columns that remain when there are fewer by `width`."""
-        return OwnColumns(self.columns // width)
+        return ThreadColumns(self.columns // width)
 
     def of_thread(self, mode: int, thread=None) -> int:
         """Return 0: a subtile belongs to one thread."""

@@ -94,7 +94,7 @@ class Scan(NamedTuple):
 
 @dataclass(frozen=True)
 class GroupedRows:
-    """Persistent schedule of grouped rows: each cluster takes every so manieth tile of all groups' products.
+    """Persistent schedule of grouped rows: cluster n of N takes tiles n, n + N, n + 2N ... of all groups' products.
 
     A group's rows are along one mode of the output; along the other, and along K, all groups are alike. Work has a
     `GroupRows` as its batch, and its row and column are counted from the group's first.
@@ -180,9 +180,9 @@ class GroupedRows:
 
 @dataclass(frozen=True)
 class GroupedK:
-    """Persistent schedule of groups along K: each cluster takes every so manieth tile of all groups' products.
+    """Persistent schedule of groups along K: cluster n of N takes tiles n, n + N, n + 2N ... of all groups' products.
 
-    A group without any K has a tile of it all the same, of zeros: its product is zero.
+    A group whose K is 0 still has one K tile, of zeros: its product is zero.
 
     Where groups begin at whole tiles of K (their unit is `tile_k`), the tiles are those of the matrix, and that one is
     beyond its last.

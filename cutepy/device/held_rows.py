@@ -215,7 +215,7 @@ class HeldRows:
 
     @cute.jit
     def reduce_lanes(self, value, lanes: cutlass.Constexpr, operation: Callable):
-        """Reduce a value over so many neighbouring lanes, a power of 2; all lanes of a warp call."""
+        """Reduce a value over a given number of neighbouring lanes, a power of 2; all lanes of a warp call."""
         return reduce.lanes_reduce(value, lanes, operation)
 
     @cute.jit

@@ -20,8 +20,8 @@ from cutepy.layouts.sm90 import arch
 
 
 @dataclass(frozen=True)
-class KeysSeen:
-    """Keys of each sequence that some rows of queries see, which stand where `Sequences` do.
+class VisibleKeys:
+    """Keys of each sequence that some rows of queries see; it has the methods of `Sequences`.
 
     Attributes
     ----------

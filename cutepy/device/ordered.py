@@ -18,8 +18,8 @@ from cutepy.device.epilogue import STORE_WARP
 
 
 @dataclass(frozen=True)
-class Order:
-    """Turns of a stage's threads among all that add to the same places.
+class AdditionOrder:
+    """Order of additions to places in global memory: the threads of a stage wait until all lower ranks have added.
 
     Attributes
     ----------

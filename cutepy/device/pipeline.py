@@ -276,8 +276,9 @@ class StoredRing(TmaRing):
 class RewrittenRing(TmaRing):
     """Ring of stages that TMA fills, and warps of this CTA rewrite in place, for MMAs to read.
 
-    A third mbarrier of each stage, *rewritten*, completes when each of these warps has arrived: consumers wait for it.
-    The warps wait for *full* (`wait_loaded`). Consumers release a stage to those who load it, as of any ring.
+    A stage has a third mbarrier, *rewritten*, which completes when each rewriting warp has arrived. Rewriting warps
+    wait for *full* (`wait_loaded`), and consumers wait for *rewritten*. Consumers release a stage to its producer, as
+    in any ring.
 
     Attributes
     ----------
@@ -342,9 +343,9 @@ class RewrittenRing(TmaRing):
 def publish_barriers(cluster: cutlass.Constexpr = (1, 1, 1)):
     """Make initialised mbarriers visible to the CTA or the cluster; all threads call.
 
-    The other warps, TMA (another proxy), and the peers of a cluster, which arrive on them and deliver bytes to them,
-    must see the initialised mbarriers before they use them. The thread that initialised them fences, and a barrier over
-    all users follows.
+    Users of an mbarrier are the other warps, TMA (the async proxy), and the peers of a cluster, which arrive and
+    deliver bytes. Every user must see the initialised mbarrier first. Therefore the thread that initialised the
+    mbarriers executes a fence, and a barrier over all users follows.
     """
     cute.arch.mbarrier_init_fence()
     if cutlass.const_expr(math.prod(cluster) == 1):

@@ -39,7 +39,8 @@ def ragged_view(tensor: cute.Tensor, mode: int) -> cute.Tensor:
 class GroupedTiles:
     """Tiles of each group's matrix: rows of one matrix (`ragged_view`), one of a batch, or both.
 
-    It stands where `TmaTiles` do, and takes (row, column, group, start, length), the last three as of `GroupRows`.
+    Copies take `GroupedTiles` in place of `TmaTiles`, with coordinates (row, column, group, start, length); `GroupRows`
+    has the last three.
 
     Attributes
     ----------

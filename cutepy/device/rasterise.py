@@ -29,7 +29,7 @@ class Divisors(NamedTuple):
 
     @classmethod
     def of(cls, rows: int, columns: int, band_rows: int) -> "Divisors":
-        """Return the divisors for a product of so many rows and columns of tiles.
+        """Return the divisors for a product of a given number of rows and columns of tiles.
 
         Examples
         --------

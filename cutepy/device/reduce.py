@@ -152,11 +152,12 @@ def _select(condition, x, y):
 def block_reduce(
     value, slots, tidx, threads: cutlass.Constexpr, barrier: cutlass.Constexpr, operation: Callable, turn=None
 ):
-    """Reduce a value over `threads` threads, which all call, meet at the named barrier, and get the result.
+    """Reduce a value over `threads` threads: every thread must call, and every thread gets the result.
 
-    Each warp leaves its own in `slots`, waits at the barrier until all have, and reads all. They are reduced in pairs
-    of neighbours, as `cluster_reduce` reduces them: warps of one CTA and as many of a cluster give the same bits. A
-    second barrier lets nobody write the next reduction's before all have read this one's; with `turn` there is none.
+    Each warp writes its result to `slots`, waits at the named barrier for the other warps, and reads all results. They
+    are reduced in pairs of neighbours, as by `cluster_reduce`, so that warps of one CTA and as many warps of a cluster
+    give the same bits. A second barrier keeps the writes of the next reduction behind the reads of this one. With
+    `turn` there is no second barrier.
 
     Parameters
     ----------
@@ -168,14 +169,14 @@ def block_reduce(
     barrier : int
         The number of the named barrier.
     turn : int or Int32, optional
-        0 and 1 alternately, in calls that follow one another: the half of the slots to use.
+        Half of the slots to use: 0 and 1 in turns, from call to call.
 
     Raises
     ------
     TypeError
         If the slots are no tensor of fp32.
     ValueError
-        If they are too few, the threads no whole warps of a CTA, or there is no such named barrier.
+        If the slots are too few, the threads are no whole warps of a CTA, or the barrier's number does not exist.
     """
     rules.check_reduction(threads)
     rules.check_barrier(barrier)
@@ -216,12 +217,13 @@ def _half(slots, count: int, turn) -> cute.Tensor:
 def cluster_reduce(
     value, slots, tidx, threads: cutlass.Constexpr, ctas: cutlass.Constexpr, operation: Callable, turn=None
 ):
-    """Reduce a value over all threads of a cluster, which all call, and get the result.
+    """Reduce a value over all threads of a cluster: every thread must call, and every thread gets the result.
 
-    All CTAs must have begun: a barrier of the cluster comes before the first call, such as `publish_barriers`. Each
-    warp leaves its own in the shared memory of every CTA. A barrier of the cluster orders the writes before the reads,
-    with release and acquire. Lanes of each warp then read all, and are reduced. A second barrier lets nobody write
-    again, or exit, before all have read; with `turn` there is none.
+    All CTAs must have begun, so a cluster barrier, such as `publish_barriers`, comes before the first call. Each warp
+    reduces its values and writes the result to the shared memory of every CTA. A cluster barrier, with release and
+    acquire, orders these writes before the reads. Each warp then reads the results of all warps and reduces them. A
+    second cluster barrier keeps CTAs from the next write, and from their exit, until all warps have read. With `turn`
+    there is no second barrier.
 
     Parameters
     ----------
@@ -232,14 +234,14 @@ def cluster_reduce(
     threads, ctas : int
         Threads of a CTA, and CTAs of the cluster.
     turn : int or Int32, optional
-        0 and 1 alternately, in calls that follow one another: the half of the slots to use.
+        Half of the slots to use: 0 and 1 in turns, from call to call.
 
     Raises
     ------
     TypeError
         If the slots are no tensor of fp32.
     ValueError
-        If they are too few, the threads no whole warps, there is no such cluster, or its warps are no power of 2.
+        If the slots are too few, the threads are no whole warps, or the size or the warps of the cluster are refused.
     """
     rules.check_reduction(threads)
     rules.check_schedule((1, 1), ctas, 1)
@@ -344,7 +346,7 @@ def join_exponentials(pairs: list):
 
 
 def lanes_exponentials(largest, total, lanes: int):
-    """Join a pair, as of `join_exponentials`, of each of so many neighbouring lanes; all get the result."""
+    """Join a pair, as of `join_exponentials`, of each of a given number of neighbouring lanes; all get the result."""
     joined = lanes_reduce(largest, lanes, maximum)
     return joined, lanes_reduce(total * exp(largest - finite_base(joined)), lanes, add)
 

@@ -1,9 +1,9 @@
 """Stores of accumulators to rows of global memory, from registers: 16 bytes of a row at a time, or fewer (traced).
 
-Four lanes share the rows of an MMA's accumulators; each has two adjoining columns of every eight. Stored as they are, a
-pair is 8 bytes of fp32, or 4 of 16 bits. Where two lanes, or all four, exchange pairs first, each has as many adjoining
-columns of one row, and stores them together: of so many groups of eight columns it gives away all but the pair of its
-own, and receives the other lanes' pairs of one group.
+Four lanes share the rows of an MMA's accumulators, and each lane holds two adjoining columns of every eight. A direct
+store of such a pair has 8 bytes of fp32, or 4 bytes of a 16-bit type. If two or four lanes exchange pairs first, each
+lane gets four or eight adjoining columns of a row and stores them together. Lane q of n keeps its pair of group q of n
+groups of eight columns, gives its other pairs away, and receives the other lanes' pairs of group q.
 """
 
 from dataclasses import dataclass

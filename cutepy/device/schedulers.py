@@ -92,7 +92,7 @@ def _divisor(number) -> cute.FastDivmodDivisorV2:
 
 @dataclass(frozen=True)
 class Persistent:
-    """Persistent scheduler: each cluster takes every so manieth tile, in bands of rows that share L2.
+    """Persistent scheduler: cluster n of N takes tiles n, n + N, n + 2N ..., in bands of rows that share L2.
 
     Several groups of consumers may take a CTA's tiles in turn, and CTAs along the cluster's third mode share the K of
     each tile. Neither needs anything in memory.
@@ -129,7 +129,7 @@ class Persistent:
 
     @cute.jit
     def k(self):
-        """Return this CTA's part of K, the same for all its tiles: every so manieth K tile."""
+        """Return this CTA's K tiles, the same for all output tiles: part p of P takes K tiles p, p + P, p + 2P ..."""
         if cutlass.const_expr(self.parts == 1):
             return KTiles(0, self.k_tiles, 1)
         part = cute.arch.block_in_cluster_idx()[2]
@@ -138,7 +138,7 @@ class Persistent:
 
     @cute.jit
     def each(self, worker: Any, turn: Any = 0, turns: cutlass.Constexpr = 1):
-        """Run a worker on this CTA's tiles, or on every so manieth of them in turns; return its last state.
+        """Run a worker on this CTA's tiles, or on this consumer's share if consumers take turns; return the last state.
 
         Parameters
         ----------

@@ -15,7 +15,7 @@ from cutepy.device import rules
 from cutepy.device.schedulers import KTiles, Persistent, Work
 
 
-class Sharing(NamedTuple):
+class SharedTileRole(NamedTuple):
     """Role of a CTA in a shared tile: its place in the workspace, and its peers.
 
     Attributes
@@ -78,7 +78,7 @@ class StreamK:
         for index in cutlass.range(end, unroll=1):
             unit = plan.unit(cluster, share, index)
             row, column, batch = self.product.locate(unit.tile)
-            sharing = Sharing(unit.first == 0, place, unit.peers, cluster_m * cluster_n)
+            sharing = SharedTileRole(unit.first == 0, place, unit.peers, cluster_m * cluster_n)
             k = KTiles(unit.first, unit.count, 1)
             work = Work(row, column, batch, k, index, cutlass.Int32(0), end, cutlass.Int32(1), sharing)
             state = worker.on_tile(work, state)

@@ -1,8 +1,8 @@
 """Loads of tiles by threads: cp.async from global into shared memory, where TMA does not reach (traced).
 
-TMA counts addresses and strides in 16 bytes. cp.async copies pieces of 4, 8 or 16 bytes, each by one thread, from any
-multiple of so many bytes, into the same swizzled stages. Consumers differ in the ring only
-(`cutepy.device.pipeline.MixedRing`).
+TMA needs addresses and strides that are multiples of 16 bytes. cp.async copies a piece of 4, 8 or 16 bytes by one
+thread, from an address that is a multiple of the piece, into the same swizzled stages. Consumers differ only in their
+ring (`cutepy.device.pipeline.MixedRing`).
 """
 
 from dataclasses import dataclass
@@ -110,7 +110,7 @@ class ThreadTiles:
         return cute.ceil_div(cute.size(self.tensor, mode=[1]), cute.size(self.staged, mode=[1]))
 
     def loads(self, threads, tidx):
-        """Make the loads of so many threads of this CTA, for the thread with index `tidx`."""
+        """Make the loads of a given number of threads of this CTA, for the thread with index `tidx`."""
         return ThreadLoads(
             _contiguous_first(self.tensor, self.mode),
             _contiguous_first(self.staged, self.mode),

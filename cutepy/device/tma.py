@@ -205,7 +205,7 @@ class TmaSubtiles:
 
     @property
     def count(self) -> int:
-        """Subtiles of the tile."""
+        """Number of subtiles of the tile."""
         return cute.size(self.tSg, mode=[1]) * self.columns
 
     @at_the_caller

@@ -11,11 +11,13 @@ from cutepy.device.primitives import select
 
 
 @dataclass(frozen=True)
-class Turns:
-    """A named barrier for each consumer: it waits there, and the one before it arrives there when its turn ends.
+class PingpongOrder:
+    """Ping-pong order of consumers: each has a named barrier, at which it waits for its turn.
 
-    Who waits at a ring of stages only for every other tile must know that the stages of the tile between have been
-    full, or it takes the parity of an earlier round for its own: handing over after these waits tells it so.
+    The consumer of the tile before arrives at the barrier when its own turn ends. A consumer waits at a ring of
+    stages only for its own tiles. It must therefore know that the stages of the tile between have been full, or it
+    mistakes the parity of an earlier round for its own. The consumer of that tile hands over after its waits, which
+    ensures that.
 
     Attributes
     ----------

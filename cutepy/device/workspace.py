@@ -22,9 +22,9 @@ from cutepy.layouts.sm90 import arch
 class WorkspaceSums:
     """Places of a workspace, for the consumer threads of one CTA.
 
-    Whoever leaves sums writes them, waits for its warp, and raises the flag by a store that releases at the scope of
-    the GPU: a release covers what its thread has seen to be written, so that of the whole warp. Whoever fetches them
-    reads the flag by loads that acquire, in one thread, and lets its warp go on.
+    A CTA that leaves sums writes them, synchronises each warp, and raises the flag by a store with release at the scope
+    of the GPU. The release covers all writes that its thread knows, so the sums of the whole warp. A CTA that fetches
+    sums reads the flag in one thread of each warp, by loads with acquire, and then lets the warp go on.
 
     Attributes
     ----------

@@ -1,8 +1,8 @@
 """Launch facts of compiled host code, as far as they are constants in it.
 
-The host code is MLIR of the LLVM dialect, in which a launch is a call with the address of a configuration: a struct on
-the stack, as CUDA's runtime defines it, filled by stores. So a field is known if all that is stored to it is one
-constant. Nothing is run: host code may print, or end the process.
+The host code is MLIR of the LLVM dialect. A launch is a call with the address of a configuration, a struct of CUDA's
+runtime on the stack that stores fill. So a field is known if all stores to the field store one constant. The host code
+is not run, since it may print or end the process.
 
 References: `cudaLaunchConfig_t` and `cudaLaunchAttribute` of CUDA's driver_types.h.
 """

@@ -84,10 +84,11 @@ def _knowing() -> list[tuple[ModuleType | type, dict[str, Any]]]:
 
 
 def _in_place_of(original: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
-    """Make a function pass for one of the DSL's, for programs that hash functions with their references.
+    """Wrap a replacement of a DSL function so that programs which hash functions hash the original.
 
-    QuACK does so for the key of its cache, and refuses what it can't hash. An object that is no function and has a
-    `__wrapped__` counts as that. A partial object costs no frame, of which `caller` counts two.
+    QuACK hashes functions with their references for the key of its cache, and refuses objects that it can't hash. It
+    hashes the `__wrapped__` of an object that is no function. A partial object adds no frame to the stack; `caller`
+    relies on a distance of two frames.
     """
     return functools.update_wrapper(functools.partial(function), original)
 

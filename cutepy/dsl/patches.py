@@ -24,7 +24,7 @@ _ATTRIBUTES = {"LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR"}
 _REMEMBERS = {"DELETE_ATTR", "DELETE_GLOBAL", "STORE_ATTR", "STORE_DEREF", "STORE_GLOBAL"}
 
 
-class UntoldError(Exception):
+class NoFingerprintError(Exception):
     """Error of a function without fingerprint: it reads or changes state."""
 
 
@@ -42,13 +42,13 @@ def told(function: FunctionType, owner: Mapping[str, object], released: tuple[st
 
     Raises
     ------
-    UntoldError
+    NoFingerprintError
         If it reaches anything else than functions, constants and modules that compute, or keeps anything.
     """
     try:
         return "\n".join(_Spelling(owner, released).of(function))
     except ValueError as error:  # a variable of a closure that is not bound yet
-        raise UntoldError(str(error)) from error
+        raise NoFingerprintError(str(error)) from error
 
 
 class _Spelling:
@@ -75,11 +75,11 @@ class _Spelling:
         elif isinstance(value, FunctionType):
             yield from self._function(value)
         else:
-            raise UntoldError(repr(value))
+            raise NoFingerprintError(repr(value))
 
     def _known(self, name: str) -> str:
         if name.rpartition(".")[2] in _IMPURE:
-            raise UntoldError(name)
+            raise NoFingerprintError(name)
         return name
 
     def _function(self, function: FunctionType) -> Iterator[str]:
@@ -108,7 +108,7 @@ class _Spelling:
         if met := sorted(
             i.opname for i in dis.get_instructions(code) if i.opname in _REMEMBERS or "IMPORT" in i.opname
         ):
-            raise UntoldError(met[0])
+            raise NoFingerprintError(met[0])
         names = code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars
         yield f"{code.co_code.hex()} {code.co_exceptiontable.hex()} {code.co_flags} {code.co_argcount} {names}"
         yield from self.of(code.co_consts)

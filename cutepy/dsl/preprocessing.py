@@ -25,7 +25,7 @@ from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, Protocol
 
-from cutepy.dsl.patches import UntoldError, told
+from cutepy.dsl.patches import NoFingerprintError, told
 from cutepy.dsl.shared_change import replaced
 from cutepy.dsl.version import installed_parts, require
 
@@ -33,7 +33,7 @@ Functions = Mapping[str, bytes]
 """Rewritten functions of a file, by name and line."""
 
 
-class Shelf(Protocol):
+class FunctionStore(Protocol):
     """Storage of rewritten functions: key of a file's text -> its functions."""
 
     def load(self, key: str) -> Functions:
@@ -44,12 +44,12 @@ class Shelf(Protocol):
 
 
 @contextlib.contextmanager
-def preprocessed_once(shelf: Shelf | None, settings: Any) -> Iterator[None]:  # noqa: ANN401
+def preprocessed_once(shelf: FunctionStore | None, settings: Any) -> Iterator[None]:  # noqa: ANN401
     """Let this thread's traces load rewritten functions from a shelf, and store new ones there.
 
     Parameters
     ----------
-    shelf : Shelf, optional
+    shelf : FunctionStore, optional
         None keeps nothing.
     settings
         The tracer's, one of which prints what the preprocessor makes.
@@ -77,7 +77,7 @@ def preprocessed_once(shelf: Shelf | None, settings: Any) -> Iterator[None]:  # 
 class _Preprocessing:
     """Functions that one trace has rewritten or loaded."""
 
-    def __init__(self, shelf: Shelf, preprocessor: type, rules: str) -> None:
+    def __init__(self, shelf: FunctionStore, preprocessor: type, rules: str) -> None:
         self._shelf = shelf
         self._preprocessor = preprocessor
         self._methods = frozenset(dir(preprocessor))
@@ -235,7 +235,7 @@ def _rules(module: ModuleType) -> str | None:
             if not held.__code__.co_filename.startswith(released):
                 try:
                     facts.append(f"{name}={told(held, vars(preprocessor), released)}")
-                except UntoldError:
+                except NoFingerprintError:
                     return None
         elif isinstance(held, (str, int, set, frozenset, tuple)) and not name.startswith("__"):
             facts.append(f"{name}={sorted(held) if isinstance(held, (set, frozenset)) else held!r}")

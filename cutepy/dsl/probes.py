@@ -1,9 +1,9 @@
 """Probes: a warp writes its clock and a tag into a buffer whose address is compiled in (traced).
 
-One lane of a warp writes, the first of those that are there. The number of events is kept in the buffer, beside them:
-a load that hits L1 and two stores, without an atomic operation. Clocks are of an SM; with the first event of a warp,
-and with every sixteenth, the global timer is written too, by which SMs are compared. A warp's part of the buffer takes
-the events of one launch, the first that writes there.
+The first active lane of a warp writes. The buffer also holds the number of events of the warp, so that a probe takes a
+load that hits L1 and two stores, and no atomic operation. Each SM has a clock of its own. The first event of a warp,
+and every sixteenth, also records the global timer, which relates the clocks of SMs. The part of the buffer for a warp
+holds the events of one launch, the first that writes there.
 
 References
 ----------

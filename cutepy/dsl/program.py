@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from cutepy.dsl.empty_arguments import check_not_empty
 from cutepy.dsl.entries import emit_object, parameter_names
 from cutepy.dsl.launches import read_launches
-from cutepy.dsl.preprocessing import Shelf
+from cutepy.dsl.preprocessing import FunctionStore
 from cutepy.dsl.tma_arguments import check_tensor_maps, tensor_names
 from cutepy.dsl.trace import FOLDER, TracedFunction, trace
 from cutepy.dsl.version import require
@@ -102,7 +102,7 @@ def trace_program(
     options: str = "",
     nonempty: Mapping[str, Sequence[int]] | None = None,
     line_info: bool = True,
-    shelf: Shelf | None = None,
+    shelf: FunctionStore | None = None,
 ) -> _T:
     """Trace a `@cute.jit` function for an architecture, and return the result of `use`, such as `to_program`.
 

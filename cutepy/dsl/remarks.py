@@ -15,7 +15,7 @@ _llvm = require("cutlass._mlir.dialects.llvm", "inline_asm", "AsmDialect")
 def remark(text: str, *, loc: Any = None, ip: Any = None) -> None:  # noqa: ANN401
     """Write comments into the PTX of the kernel that is traced, at its beginning: assembly without an instruction.
 
-    Elsewhere they would keep the compiler from joining the branches before and behind them.
+    Comments elsewhere would keep the compiler from merging the branches around them.
 
     Parameters
     ----------

@@ -26,7 +26,7 @@ from typing import Any, TypeVar, get_origin
 
 from cutepy.dsl import locations
 from cutepy.dsl.line_info import lines_known
-from cutepy.dsl.preprocessing import Shelf, preprocessed_once
+from cutepy.dsl.preprocessing import FunctionStore, preprocessed_once
 from cutepy.dsl.shared_change import replaced
 from cutepy.dsl.version import require
 from cutepy.runtime.execution import compiling_for_gpu
@@ -132,7 +132,7 @@ def trace(
     *,
     classes: Collection[str] = (),
     options: str = "",
-    shelf: Shelf | None = None,
+    shelf: FunctionStore | None = None,
     add: Callable[..., object] | None = None,
     added: object = None,
 ) -> _T:
@@ -150,7 +150,7 @@ def trace(
         Names of the parameters whose arguments are classes, which are compiled in.
     options : str
         For the DSL's compiler, with `FOLDER` for where it may keep files.
-    shelf : Shelf, optional
+    shelf : FunctionStore, optional
         Storage of the functions that the DSL rewrites.
     add : callable, optional
         Called with the module and `added` before the compiler runs, to add to it what follows from them alone.

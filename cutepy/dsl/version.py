@@ -69,7 +69,7 @@ def first(*names: str) -> Any:  # noqa: ANN401
     Raises
     ------
     ImportError
-        If there is none of them.
+        If none of the attributes exists.
     """
     for module, _, name in (entry.partition(":") for entry in names):
         with suppress(ImportError, AttributeError):

@@ -1,7 +1,7 @@
 """`with_derivative`: add the derivatives of a score function's result to its graph, by reverse mode over primitives.
 
-The score is a function of each element by itself, so its derivative by the product is one number of each element, and
-so is that by an element of a table that it reads.
+The score of an element depends on no other element. So its derivative with respect to the product is one number for
+each element, and so is its derivative with respect to an element of a table that it reads.
 """
 
 from __future__ import annotations

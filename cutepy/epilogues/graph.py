@@ -307,7 +307,7 @@ class Graph:
 
     @property
     def widest(self) -> int:
-        """Largest width: the accumulators' columns must be a multiple."""
+        """Largest width of a node, in columns; the number of accumulator columns must be a multiple of the width."""
         return max([1, *(node.width for node in self.nodes)])
 
     @cached_property

@@ -52,7 +52,7 @@ class Files(Generic[_Content]):
         Raises
         ------
         BadParameterError
-            If there is none.
+            If no file has this address.
         """
         if identity not in self._files:
             raise BadParameterError(self._parameter, f"there is no {self._kind} {identity!r} here; open its file again")

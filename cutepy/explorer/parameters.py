@@ -123,7 +123,7 @@ class Parameters:
             raise BadParameterError(name, str(error)) from error
 
     def layout(self, name: str, limit: int | None = MAX_ELEMENTS) -> Layout | ComposedLayout:
-        """Return a parameter that is a layout, of at most so many elements."""
+        """Return a parameter that is a layout, of at most a given number of elements."""
         value: Any = self.value(name)
         if isinstance(value, int | tuple):
             value = self.value(name, lambda text: Layout(parse(text)))

@@ -41,7 +41,7 @@ class Simulator:
         self.run = run
 
     def adopt(self, tensor: object) -> None:
-        """Learn of a tensor that was passed to a compiled function."""
+        """Register a tensor that was passed to a compiled function."""
         adopt(self.run, tensor)
 
     def launch(self, request: LaunchRequest) -> None:
@@ -67,7 +67,7 @@ class Simulator:
 
 
 def adopt(run: Run, tensor: object) -> None:
-    """Let a run know memory that a kernel is given, and let graphs keep it."""
+    """Register memory that is passed to a kernel with the run, and keep the memory alive in captured graphs."""
     captures.adopt(tensor)
     run.adopt(tensor)
 

@@ -133,7 +133,7 @@ class LoadedKernel:
         Raises
         ------
         HandleError
-            If there is none of that number.
+            If no attribute has this number.
         """
         generation = 10 * devices.device().capability[0] + devices.device().capability[1]
         cluster = self.module.entry(self.name).directives.get("reqnctapercluster", ())
@@ -191,7 +191,7 @@ class LoadedKernel:
         Raises
         ------
         HandleError
-            If `threads` or `smem_bytes` is none.
+            If `threads` is less than 1 or `smem_bytes` is negative.
         """
         if threads < 1 or smem_bytes < 0:
             raise HandleError(INVALID_VALUE)
@@ -232,7 +232,7 @@ class LoadedKernel:
         return blocks * devices.device().attributes[16], threads
 
     def available_smem_bytes(self, ctas: int, threads: int) -> int:
-        """Return the dynamic shared memory that each CTA may have, for so many on an SM."""
+        """Return the dynamic shared memory that each CTA may have, for a given number of CTAs on an SM."""
         if ctas < 1 or threads < 1:
             raise HandleError(INVALID_VALUE)
         each = devices.device().smem_bytes_per_sm // ctas // 128 * 128 - self.static_smem_bytes

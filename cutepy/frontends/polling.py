@@ -1,8 +1,9 @@
-"""Streams and events that host code waits for, or asks of, over and over, whether they are over.
+"""Waits of host code for streams and events, and queries whether streams and events have completed.
 
-Launches run as they are asked for, so all is over at any time. But what host code does is in order with them only if it
-has waited; who is told that an event is over has, and who doesn't look at the answer has not. So the first answer is
-that it isn't over, where the host doesn't know otherwise, and whoever asks again waits by it.
+Launches run at once, so every stream and event has completed at any time. For the sanitizer, host code is ordered after
+a launch only if it has waited. A query that answers "complete" is a wait, unless the host code ignores the answer.
+Therefore the first query answers "not ready", unless the host has waited already. A host that repeats the query waits
+by it.
 
 References
 ----------

@@ -1,7 +1,7 @@
 """Current stream of each thread, and streams whose work is captured for a CUDA graph.
 
-This is the only place that knows either. Whatever issues work, a launch of a kernel, an operator, a copy or an event,
-asks here for the current stream and hands the work to `issue`, which does the work or keeps it for the graph.
+No other module keeps the current stream or a capture. Code that issues work (a launch, an operator, a copy, an event)
+takes the current stream from this module and passes the work to `issue`, which does the work or stores it in the graph.
 
 References
 ----------
@@ -34,7 +34,7 @@ _Work = Callable[[int], object]
 # Current streams.
 
 
-class _OfThread(threading.local):
+class _ThreadStreams(threading.local):
     """Streams that a thread has chosen, the current one last, and the thread's own default stream."""
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class _OfThread(threading.local):
         self.replays = 0
 
 
-_thread = _OfThread()
+_thread = _ThreadStreams()
 _lent: list[Any] = []
 
 
@@ -116,7 +116,7 @@ def lending_to_engine() -> Iterator[None]:
 
 @contextmanager
 def replaying() -> Iterator[None]:
-    """Say that a graph's work is done meanwhile, whose memory was allocated before."""
+    """Mark the replay of a graph: the memory of its work was allocated at the capture."""
     _thread.replays += 1
     try:
         yield

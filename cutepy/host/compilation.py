@@ -29,7 +29,7 @@ from cutepy.host.examples import bind, check_settings, classes, parameters, to_d
 from cutepy.host.folder import CacheFolderError
 from cutepy.host.function import Function, to_entry
 from cutepy.host.inputs import Sources, compiler_digest, named_files, sources as met_sources
-from cutepy.host.store import CacheWarning, NotKept, callers_level, default_store, function_store
+from cutepy.host.store import CacheWarning, UnstorableEntryError, callers_level, default_store, function_store
 from cutepy.runtime.timeline_state import TIMELINE
 
 _NEEDS = ("cutlass", "tvm_ffi")
@@ -108,7 +108,7 @@ def compile(
     if writes:  # the buffer's address is compiled in
         cached = False
     if sources and cached:
-        declared = _Declared(deferred(function), arguments, named, settings)
+        declared = _DeclaredFunction(deferred(function), arguments, named, settings)
         # otherwise imported modules may have either text, and only a trace is reliable
         if not declared.sources.edited():
             verify = environment.verify() if verify is None else verify
@@ -129,7 +129,7 @@ def find_declared(
 ) -> Function | None:
     """Look up on disk the program that `compile` would find by declared sources, without a trace; None if absent."""
     start = time.perf_counter()
-    declared = _Declared(deferred(function), arguments, named, settings)
+    declared = _DeclaredFunction(deferred(function), arguments, named, settings)
     return None if declared.sources.edited() else declared.find(start)
 
 
@@ -162,12 +162,12 @@ class Call:
     def compile(self, *, cached: bool) -> TracedProgram:
         """Trace, and find the program or compile it."""
         if cached:
-            return self._traced(default_store().get_or_build, _Shelf())
+            return self._traced(default_store().get_or_build, _FunctionStore())
         return self._traced(lambda _, build: (build(), True), None)
 
     def find(self) -> TracedProgram:
         """Trace, and look the program up on disk; its entry is None if it is absent."""
-        return self._traced(lambda key, _: (default_store().load(key), False), _Shelf())
+        return self._traced(lambda key, _: (default_store().load(key), False), _FunctionStore())
 
     def _traced(self, use: Callable[[str, Callable[[], Entry]], tuple[Any, bool]], shelf: Any) -> TracedProgram:  # noqa: ANN401
         """Trace, and return the result of `use` for the key and a function that compiles on from there."""
@@ -203,8 +203,8 @@ class Call:
         return to_entry(program, self.parameters, known)
 
 
-class _Shelf:
-    """Disk storage of rewritten functions (`cutepy.dsl.preprocessing.Shelf`); empty where others could write, too."""
+class _FunctionStore:
+    """Disk storage of rewritten functions; empty if other users may write to its folder."""
 
     def load(self, key: str) -> Mapping[str, bytes]:
         with suppress(CacheFolderError):
@@ -282,7 +282,7 @@ def traced_key(digest: str, pipeline: str) -> str:
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
-class _Declared:
+class _DeclaredFunction:
     """Function with declared sources: found by their hash, and traced only if absent, or to verify them."""
 
     def __init__(
@@ -335,7 +335,7 @@ class _Declared:
                 CacheWarning,
                 stacklevel=callers_level(),
             )
-            raise NotKept(entry)
+            raise UnstorableEntryError(entry)
         return entry
 
     def _verify(self, found: Entry) -> None:

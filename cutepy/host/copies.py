@@ -106,7 +106,7 @@ class _Memory:
         )
 
 
-class _OnDevice:
+class _DeviceCopy:
     """Read-only array in device memory, with its copy there."""
 
     def __init__(self, argument: Any) -> None:  # noqa: ANN401
@@ -164,20 +164,20 @@ class HostCopies:
 
     def __init__(self, arguments: Sequence[Any], device: Any) -> None:  # noqa: ANN401
         arrays: dict[int, _Array] = {}
-        inputs: dict[int, _OnDevice] = {}
+        inputs: dict[int, _DeviceCopy] = {}
 
         def find(argument: Any) -> None:  # noqa: ANN401
             if is_host_array(argument):
                 if id(argument) not in arrays:
                     arrays[id(argument)] = _Array(argument)
             elif id(argument) not in inputs and is_read_only(argument):
-                inputs[id(argument)] = _OnDevice(argument)
+                inputs[id(argument)] = _DeviceCopy(argument)
 
         mapped(find, arguments)
         memories = [_Memory(group, device) for group in _sharing([*arrays.values()])]
         copies = {id(a.argument): a.within(m.copy, m.start) for m in memories for a in m.arrays}
         copies |= {id(each.argument): each.copy for each in inputs.values()}
-        self._copied: list[_Memory | _OnDevice] = [*memories, *inputs.values()]
+        self._copied: list[_Memory | _DeviceCopy] = [*memories, *inputs.values()]
         self.arguments = mapped(lambda argument: copies.get(id(argument), argument), arguments)
 
     def bring_back(self) -> None:

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import torch
 
 Launch = TypeVar("Launch")
+OptionalTensor = torch.Tensor | None
 
 _MOST = 4096
 

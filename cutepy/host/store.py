@@ -29,7 +29,7 @@ class CacheWarning(UserWarning):
     """
 
 
-class NotKept(Exception):
+class UnstorableEntryError(Exception):
     """Exception of a builder whose entry must not be stored: its key does not determine it."""
 
     def __init__(self, entry: Entry) -> None:
@@ -105,12 +105,12 @@ class Store:
         Returns
         -------
         Entry or None
-            None if there is none, or what there was is damaged; then it is removed, with a `CacheWarning`.
+            None if there is no entry of this key, or a damaged one, which is removed with a `CacheWarning`.
 
         Raises
         ------
         ValueError
-            If `key` is none.
+            If `key` has other characters, or more.
         CacheFolderError
             If the folder belongs to another user, or any user may write to it.
         """
@@ -132,7 +132,7 @@ class Store:
         Raises
         ------
         ValueError
-            If `key` is none.
+            If `key` has other characters, or more.
         TypeError
             If the metadata would come back from JSON as something else.
         CacheFolderError
@@ -153,8 +153,8 @@ class Store:
         ----------
         key : str
         build : callable
-            Makes the entry, or raises `NotKept` with one that is not to be kept. What else it raises passes through,
-            and who waits builds in its turn.
+            Makes the entry, or raises `UnstorableEntryError` with an entry that must not be stored. Other exceptions
+            pass through, and the next waiting caller builds.
 
         Returns
         -------
@@ -177,7 +177,7 @@ class Store:
                 return entry, False
             try:
                 entry = build()
-            except NotKept as unkept:
+            except UnstorableEntryError as unkept:
                 return unkept.entry, True
             self.save(key, entry)
             return entry, True

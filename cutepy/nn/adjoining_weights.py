@@ -1,8 +1,8 @@
 """Linear layers that take the same input become one product: their weights adjoin in memory.
 
-Each layer keeps its parameters, which become parts of one tensor. A module that has such layers keeps its code too: it
-gets a class whose `forward` runs within a `Share`. Who moves or replaces a parameter parts it from the others, and the
-layers compute apart again; where a whole module is moved, converted or copied, its weights are joined anew.
+Each layer keeps its parameters, which become parts of one tensor. The module of such layers keeps its code, and gets a
+class whose `forward` runs within a `Share`. A parameter that is moved or replaced no longer adjoins the others, and the
+layers compute separately again. When the whole module is moved, converted or copied, its weights are joined again.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ def _adjoin(module: torch.nn.Module, names: Sequence[str]) -> bool:
 def join_weights(module: torch.nn.Module, names: Sequence[str]) -> str | None:
     """Move the weights of a module's layers, and their biases, into one tensor each, or say why not.
 
-    Optimizers, hooks and state dicts keep the parameters. Whoever has kept the memory of one, as a CUDA graph has,
-    keeps what it was.
+    Optimizers, hooks and state dicts keep the parameters. A holder of the old memory, such as a CUDA graph, keeps the
+    old values.
     """
     layers = layers_of(module, names)
     if layers is None:
@@ -130,7 +130,7 @@ def groups_of(module: torch.nn.Module) -> list[tuple[str, ...]]:
 
 
 def adopt_join(module: torch.nn.Module, names: tuple[str, ...], held: Mapping[Any, int]) -> str | None:
-    """Have layers of a module computed as one product, in place, or return the reason against it.
+    """Replace layers of a module by one product, in place; return the reason if that is refused.
 
     Parameters
     ----------

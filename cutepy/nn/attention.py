@@ -56,7 +56,7 @@ class KeyValueCache:
         dtype: torch.dtype = torch.bfloat16,
         device: torch.device | str | None = None,
     ) -> KeyValueCache:
-        """Make the cache of a batch of sequences without tokens, for so many tokens of each."""
+        """Make the cache of a batch of sequences without tokens, for a given number of tokens of each."""
         keys, values = (torch.zeros(batch, tokens, kv_heads, head, dtype=dtype, device=device) for _ in range(2))
         return cls(keys, values, torch.zeros(batch, dtype=torch.int32, device=device))
 
@@ -79,7 +79,7 @@ class KeyValueCache:
         self.lengths += keys.shape[1]
 
     def positions(self, tokens: int) -> torch.Tensor:
-        """Return the positions of so many new tokens, (batch, tokens), int64."""
+        """Return the positions of a given number of new tokens, (batch, tokens), int64."""
         return self.lengths[:, None].long() + torch.arange(tokens, device=self.lengths.device)
 
 

@@ -84,7 +84,7 @@ def _called(module: torch.nn.Module) -> list[str]:
 
 
 def adopt_loss(module: torch.nn.Module) -> str | None:
-    """Have cutepy compute the loss of a module that `computes_loss`, in place; or say why not."""
+    """Replace the loss of a module that `computes_loss` by cutepy's, in place; return the reason if that is refused."""
     name, theirs = type(module).__name__, getattr(module, FUNCTION, None)
     if isinstance(theirs, NextTokenLoss):
         return "it is cutepy's"
@@ -102,7 +102,7 @@ def adopt_loss(module: torch.nn.Module) -> str | None:
 
 
 def _options_of(theirs: Callable[..., Any]) -> tuple[str, ...] | str:
-    """List the options of a function that computes what `NextTokenLoss` does, which is tried; or say why it doesn't."""
+    """Call a function, and return its options if it computes `NextTokenLoss`, or the reason why it does not."""
     chance = torch.Generator().manual_seed(0)
     logits, labels = torch.randn(2, 5, 7, generator=chance), torch.randint(7, (2, 5), generator=chance)
     labels[0, 1] = -100

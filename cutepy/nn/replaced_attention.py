@@ -1,8 +1,8 @@
 """Attention in modules of other classes: calls of torch's `scaled_dot_product_attention` become cutepy's.
 
-A module's own code decides on its projections, positions, masks and caches; only the attention between them is
-another's. So it is with `torch.nn.MultiheadAttention`, with modules that call
-`torch.nn.functional.scaled_dot_product_attention`, and with those of Hugging Face's models, which look up a function.
+The module keeps its own code for projections, positions, masks and caches; only the attention itself is replaced. Three
+kinds of modules are replaced so: `torch.nn.MultiheadAttention`, modules that call
+`torch.nn.functional.scaled_dot_product_attention`, and modules of Hugging Face's models, which look up a function.
 """
 
 from __future__ import annotations

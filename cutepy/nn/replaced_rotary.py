@@ -83,7 +83,7 @@ def rotates(module: torch.nn.Module) -> bool:
 
 
 def adopt_rotation(module: torch.nn.Module, model: torch.nn.Module) -> str | None:
-    """Have cutepy rotate queries and keys of a module that `rotates`, a part of a model, in place; or say why not."""
+    """Replace the rotary embedding of a module that `rotates`, in place; return the reason if that is refused."""
     kind = type(module)
     theirs = code_of(kind).__globals__.get(FUNCTION)
     if isinstance(theirs, Rotation):
@@ -126,7 +126,7 @@ def _with(function: Callable[..., Any], rotation: Rotation) -> Callable[..., Any
 
 
 def _refusal(theirs: Callable[..., Any]) -> str | None:
-    """Say why a function is not `cutepy.ops.rotary`, which is tried; None if it is."""
+    """Call a function, and return the reason why it does not compute `cutepy.ops.rotary`; None if it does."""
     chance = torch.Generator().manual_seed(0)
     q, k = (torch.randn(2, heads, 3, 8, generator=chance) for heads in (4, 2))
     cos, sin = (torch.randn(2, 3, 4, generator=chance).repeat(1, 1, 2) for _ in range(2))
@@ -141,7 +141,7 @@ def _refusal(theirs: Callable[..., Any]) -> str | None:
 
 
 def _refusal_of_tables(model: torch.nn.Module) -> str | None:
-    """Say why a model's cosines may not be those of two equal halves; None if they are."""
+    """Return the reason why a model's cosines may not have two equal halves; None if they have."""
     found = [module for module in model.modules() if "RotaryEmbedding" in type(module).__name__]
     if not found:
         return "the model has no RotaryEmbedding whose cosines could be tried"

@@ -1,8 +1,9 @@
 """One product of several linear layers, computed at the first of their calls within a module's call.
 
-A `Share` is there while a module's `forward` runs. The first layer of a group that is called computes the product of
-all, and each of the others takes its part, if it is called with the same tensor, and nothing that decides on its result
-has changed in between. Any doubt makes a product of its own. What nobody has taken goes when the module returns.
+A `Share` exists while the `forward` of a module runs. The first called layer of a group computes the product of all
+layers of the group. Each other layer takes its part of the product, if it is called with the same tensor, and its own
+tensors and all modes are unchanged. In any other case the layer computes a product of its own. Parts that no layer has
+taken are freed when the module returns.
 """
 
 from __future__ import annotations
@@ -53,11 +54,10 @@ class JoinedWeights(NamedTuple):
 
 
 def joinable(kind: type[torch.nn.Linear], layers: Layers, x: torch.Tensor) -> JoinedWeights | None:
-    """Give the weights of layers of a class that can be one product of x now, or None.
+    """Return the weights of layers that one product of x can compute now, or None.
 
-    Their weights must adjoin, be plain, and have the dtype of x, which autocast leaves as it is; and nobody else, such
-    as a hook, may see or change what one of them does. Traced code does not know addresses: `joined_linear` looks at
-    them when it runs.
+    The weights must adjoin, be plain tensors, and have the dtype of x, which autocast must leave as it is. No hook may
+    observe or change a call of a layer. Traced code does not know addresses: `joined_linear` checks them when it runs.
     """
     if type(x) not in _PLAIN or _has_any_global_hook():
         return None
@@ -158,13 +158,13 @@ class Share:
         return self._waiting.pop(layer).part
 
 
-class _Current(threading.local):
+class _ThreadShare(threading.local):
     """The share of the module that a thread is in."""
 
     share: Share | None = None
 
 
-CURRENT = _Current()
+CURRENT = _ThreadShare()
 
 
 def _is_transformed() -> bool:
@@ -178,9 +178,10 @@ def _is_transformed() -> bool:
 
 
 def _context() -> tuple[Any, ...]:
-    """Give all but tensors that a product's result, and its derivative, depend on.
+    """Return the modes of torch and cutepy that a product and its derivative depend on, beside their tensors.
 
-    Hooks of saved tensors are those of activation checkpointing: what begins within must not be taken outside.
+    Hooks of saved tensors are among them, since activation checkpointing sets such hooks: a product that is computed
+    under a hook must not be used outside.
     """
     is_cast = torch._C._is_any_autocast_enabled()
     casts = (torch.get_autocast_dtype("cuda"), torch.get_autocast_dtype("cpu")) if is_cast else None

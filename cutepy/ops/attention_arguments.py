@@ -159,7 +159,7 @@ def check_dropout(dropout_p: float) -> None:
     Raises
     ------
     ValueError
-        If it is none.
+        If the number is not between 0 and 1.
     """
     if not isinstance(dropout_p, (int, float, torch.SymFloat)) or not 0.0 <= dropout_p <= 1.0:
         raise ValueError(f"dropout_p must be a probability, from 0 to 1, got {dropout_p!r}; 0.0 drops no key")

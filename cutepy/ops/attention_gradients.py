@@ -102,7 +102,7 @@ def _find_plan(
     tables: Tensors,
     lengths: Lengths | None,
 ) -> _Plan:
-    """Decide all that is done for gradients of tensors like these, and have the kernels compiled."""
+    """Plan the launch for gradients of tensors of this description, and compile the kernels."""
     ways = tuple(map(way_to, given))
     _, q, k, v, _ = go(ways, given)
     scoring = scoring_of(settings.functions, tables, None, settings.block_size, settings.derived)

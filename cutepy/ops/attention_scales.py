@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import torch
 
+from cutepy.host.launches import OptionalTensor
 from cutepy.kernels.gemm.operands import dtype_name
 from cutepy.ops.attention_arguments import DTYPES
 from cutepy.ops.registration import requires_grad
@@ -14,8 +15,7 @@ FLOAT8 = torch.float8_e4m3fn
 BLOCK = 128
 """Tokens of a block that has a scale."""
 
-Given = torch.Tensor | None
-Three = tuple[Given, Given, Given]
+Three = tuple[OptionalTensor, OptionalTensor, OptionalTensor]
 """Of Q, K and V."""
 
 
@@ -92,7 +92,7 @@ def quantised(
     tensors: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
     scales: Three,
     out_dtype: torch.dtype | None,
-    beside: Given,
+    beside: OptionalTensor,
     dropout_p: float = 0.0,
     batch: int | None = None,
 ) -> QuantisedArguments:
@@ -147,7 +147,7 @@ def refuse_scales(q: torch.Tensor, scales: Three, out_dtype: torch.dtype | None)
         )
 
 
-def _in_blocks(name: str, scale: Given, device: torch.device, batch: int, heads: int) -> Given:
+def _in_blocks(name: str, scale: OptionalTensor, device: torch.device, batch: int, heads: int) -> OptionalTensor:
     """View a scale as (batch, heads, blocks): one for all, for each head, or for each 128 tokens of it.
 
     Raises
@@ -171,7 +171,7 @@ def _in_blocks(name: str, scale: Given, device: torch.device, batch: int, heads:
     return scale if scale.dim() == 3 else scale.unsqueeze(-1)
 
 
-def dequantised(tensor: torch.Tensor, scale: Given) -> torch.Tensor:
+def dequantised(tensor: torch.Tensor, scale: OptionalTensor) -> torch.Tensor:
     """Return the values of 8-bit floats (batch, tokens, heads, head) with their scales, in float64."""
     wide = tensor.double()
     if scale is None or not tensor.numel():

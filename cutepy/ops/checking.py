@@ -148,7 +148,7 @@ def _given_results(
 
 
 def out_name(result: Result) -> str:
-    """Name what receives a result: `out` is one tensor, a tuple or a dict, as the epilogue returns it."""
+    """Return the name of the receiver of a result in messages: "out", or "out NAME" where `out` has several tensors."""
     return f"out {result.name}" if result.name else "out"
 
 
@@ -319,7 +319,7 @@ def _can_convert(dtype: torch.dtype) -> bool:
 
 
 def _remedy(name: str, dtype: torch.dtype, allowed: Sequence[str]) -> str:
-    """Return what makes a tensor of an allowed dtype, and what a conversion would lose."""
+    """Return the call that converts a tensor to an allowed dtype, and the loss of the conversion."""
     to = f".to(torch.{'bfloat16' if 'bfloat16' in allowed else allowed[0]})"
     if dtype.is_complex:  # .to() would drop the imaginary part
         parts = f"{name}.real{to} and {name}.imag{to}"
@@ -454,7 +454,7 @@ def may_overlap(x: torch.Tensor, y: torch.Tensor) -> bool:
 
 
 def _rows_may_overlap(x: torch.Tensor, y: torch.Tensor) -> bool:
-    """Tell it of matrices whose address ranges overlap."""
+    """Tell whether rows of two matrices may share bytes, given overlapping address ranges."""
     (x_pitch, x_row), (y_pitch, y_row) = _pitch_and_row_bytes(x), _pitch_and_row_bytes(y)
     pitches = {pitch for pitch in (x_pitch, y_pitch) if pitch}
     if len(pitches) != 1:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from cutepy.host.launches import Launches, described, maker_of
+from cutepy.host.launches import Launches, OptionalTensor, described, maker_of
 from cutepy.kernels.rows.plans import plan_cross_entropy, plan_cross_entropy_backward, plan_mean
 from cutepy.ops import shardings
 from cutepy.ops.checking import as_tensor, overlaps_itself
@@ -16,7 +16,6 @@ from cutepy.ops.registration import register_both
 from cutepy.ops.row_tensors import check_row_tensors, to_vector, widened_by_autocast
 from cutepy.runtime.execution import EXECUTION
 
-Given = torch.Tensor | None
 Options = tuple[int, float, float]
 """ignore_index, label_smoothing, z_loss."""
 LABELS = (torch.int64, torch.int32)
@@ -125,8 +124,8 @@ def check_options(reduction: str, ignore_index: int, label_smoothing: float, z_l
         raise ValueError(f"ignore_index must fit 32 bits, got {ignore_index}; give rows that don't count another label")
 
 
-def counted(labels: torch.Tensor, weight: Given, ignore_index: int, classes: int) -> torch.Tensor:
-    """Give what each row adds to the divisor of a mean: whether it counts, or the weight of its label."""
+def counted(labels: torch.Tensor, weight: OptionalTensor, ignore_index: int, classes: int) -> torch.Tensor:
+    """Return the summand of each row in the divisor of a mean: 0 or 1, or the weight of its label."""
     counts = labels != ignore_index
     if weight is None:
         return counts
@@ -134,7 +133,7 @@ def counted(labels: torch.Tensor, weight: Given, ignore_index: int, classes: int
     return weight.float()[torch.where(counts, labels, 0)] * counts
 
 
-def _check(logits: torch.Tensor, target: torch.Tensor, weight: Given) -> None:
+def _check(logits: torch.Tensor, target: torch.Tensor, weight: OptionalTensor) -> None:
     check_row_tensors("cross_entropy", input=logits, weight=weight)
     if target.dtype not in LABELS:
         raise TypeError(f"target must be int64 or int32, got {target.dtype}; probabilities are not taken")
@@ -146,7 +145,9 @@ def _check(logits: torch.Tensor, target: torch.Tensor, weight: Given) -> None:
         raise ValueError("input must have at least one class, got none")
 
 
-def _fake(logits: torch.Tensor, target: torch.Tensor, weight: Given, *_: object) -> tuple[torch.Tensor, torch.Tensor]:
+def _fake(
+    logits: torch.Tensor, target: torch.Tensor, weight: OptionalTensor, *_: object
+) -> tuple[torch.Tensor, torch.Tensor]:
     _check(logits, target, weight)
     return logits.new_empty(target.shape, dtype=torch.float32), logits.new_empty(target.shape, dtype=torch.float32)
 
@@ -161,7 +162,7 @@ def _labels(logits: torch.Tensor, target: torch.Tensor, ignore_index: int) -> tu
 def reference_losses(
     logits: torch.Tensor,
     target: torch.Tensor,
-    weight: Given,
+    weight: OptionalTensor,
     ignore_index: int,
     label_smoothing: float,
     z_loss: float,
@@ -191,7 +192,7 @@ def _keep(ctx: Any, inputs: Sequence[Any], output: Sequence[torch.Tensor]) -> No
     ctx.mark_non_differentiable(output[1])
 
 
-def _backward(ctx: Any, dloss: Given, _: object) -> tuple[Any, ...]:  # noqa: ANN401
+def _backward(ctx: Any, dloss: OptionalTensor, _: object) -> tuple[Any, ...]:  # noqa: ANN401
     if dloss is None:
         return (None,) * 7
     logits, target, weight, lse = ctx.saved_tensors
@@ -215,7 +216,7 @@ def _backward(ctx: Any, dloss: Given, _: object) -> tuple[Any, ...]:  # noqa: AN
 def _cross_entropy(
     logits: torch.Tensor,
     target: torch.Tensor,
-    weight: Given,
+    weight: OptionalTensor,
     ignore_index: int,
     label_smoothing: float,
     z_loss: float,
@@ -243,14 +244,16 @@ class _Losses(NamedTuple):
 
 
 def _plan_of(
-    logits: torch.Tensor, target: torch.Tensor, weight: Given, label_smoothing: float, z_loss: float
+    logits: torch.Tensor, target: torch.Tensor, weight: OptionalTensor, label_smoothing: float, z_loss: float
 ) -> _Losses:
     smooths, adds_z = label_smoothing != 0, z_loss != 0
     key = smooths, adds_z, EXECUTION.backend is None, *described(logits, target, weight)
     return _plans.get(key) or _plans.keep(key, _find_plan(logits, target, weight, smooths=smooths, adds_z=adds_z))
 
 
-def _find_plan(logits: torch.Tensor, target: torch.Tensor, weight: Given, *, smooths: bool, adds_z: bool) -> _Losses:
+def _find_plan(
+    logits: torch.Tensor, target: torch.Tensor, weight: OptionalTensor, *, smooths: bool, adds_z: bool
+) -> _Losses:
     _check(logits, target, weight)
     make = maker_of(logits, target.shape, torch.float32)
     if not target.numel():
@@ -258,7 +261,7 @@ def _find_plan(logits: torch.Tensor, target: torch.Tensor, weight: Given, *, smo
     to_target, to_weight = map(to_vector, (target, weight))
     function = plan_cross_entropy(logits, to_target(target), to_weight(weight), make(), smooths=smooths, adds_z=adds_z)
 
-    def launch(logits: torch.Tensor, target: torch.Tensor, weight: Given, *rest: Any) -> None:  # noqa: ANN401
+    def launch(logits: torch.Tensor, target: torch.Tensor, weight: OptionalTensor, *rest: Any) -> None:  # noqa: ANN401
         function(logits, to_target(target), to_weight(weight), *rest)
 
     return _Losses(make, launch)
@@ -267,7 +270,7 @@ def _find_plan(logits: torch.Tensor, target: torch.Tensor, weight: Given, *, smo
 def compute_losses(
     logits: torch.Tensor,
     target: torch.Tensor,
-    weight: Given,
+    weight: OptionalTensor,
     options: Options,
     losses: torch.Tensor,
     lse: torch.Tensor,
@@ -279,7 +282,7 @@ def compute_losses(
 def _mean_by_torch(
     losses: torch.Tensor,
     target: torch.Tensor,
-    weight: Given,
+    weight: OptionalTensor,
     classes: int,
     ignore_index: int,
     divides: bool,
@@ -304,7 +307,7 @@ def _keep_mean(ctx: Any, inputs: Sequence[Any], output: Sequence[torch.Tensor]) 
     ctx.mark_non_differentiable(output[1])
 
 
-def _backward_of_mean(ctx: Any, dtotal: Given, _: object) -> tuple[Any, ...]:  # noqa: ANN401
+def _backward_of_mean(ctx: Any, dtotal: OptionalTensor, _: object) -> tuple[Any, ...]:  # noqa: ANN401
     if dtotal is None:
         return (None,) * 7
     (divisor,) = ctx.saved_tensors
@@ -324,7 +327,7 @@ def _backward_of_mean(ctx: Any, dtotal: Given, _: object) -> tuple[Any, ...]:  #
 def _mean(
     losses: torch.Tensor,
     target: torch.Tensor,
-    weight: Given,
+    weight: OptionalTensor,
     classes: int,
     ignore_index: int,
     divides: bool,
@@ -336,9 +339,9 @@ def _mean(
 
 
 def _find_mean(
-    losses: torch.Tensor, target: torch.Tensor, weight: Given, divides: bool, dtype: torch.dtype
+    losses: torch.Tensor, target: torch.Tensor, weight: OptionalTensor, divides: bool, dtype: torch.dtype
 ) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
-    """Decide all that is done for losses like these, and have the kernel compiled."""
+    """Plan the launch for losses of this description, and compile the kernel."""
     if not losses.numel():
         return partial(_mean_by_torch, divides=divides, dtype=dtype)
     make_total, make_divisor = maker_of(losses, (), dtype), maker_of(losses, (int(divides),))
@@ -348,7 +351,7 @@ def _find_mean(
     function = plan_mean(*seen, divides=divides)
 
     def run(
-        losses: torch.Tensor, target: torch.Tensor, weight: Given, *numbers: int
+        losses: torch.Tensor, target: torch.Tensor, weight: OptionalTensor, *numbers: int
     ) -> tuple[torch.Tensor, torch.Tensor]:
         total, divisor = make_total(), make_divisor()
         given = to_losses(losses), to_target(target), to_weight(weight), to_total(total)
@@ -366,7 +369,7 @@ def reference_gradient(
     dloss: torch.Tensor,
     logits: torch.Tensor,
     target: torch.Tensor,
-    weight: Given,
+    weight: OptionalTensor,
     lse: torch.Tensor,
     ignore_index: int,
     label_smoothing: float,
@@ -389,7 +392,7 @@ def write_gradient(
     dloss: torch.Tensor,
     logits: torch.Tensor,
     target: torch.Tensor,
-    weight: Given,
+    weight: OptionalTensor,
     lse: torch.Tensor,
     options: Options,
     dlogits: torch.Tensor,
@@ -408,14 +411,14 @@ def _find_gradient(
     dloss: torch.Tensor,
     logits: torch.Tensor,
     target: torch.Tensor,
-    weight: Given,
+    weight: OptionalTensor,
     lse: torch.Tensor,
     dlogits: torch.Tensor,
     *,
     smooths: bool,
     adds_z: bool,
 ) -> Launch:
-    """Decide all that is done for gradients of tensors like these, and have the kernel compiled."""
+    """Plan the launch for gradients of tensors of this description, and compile the kernel."""
     if not target.numel():
         return lambda *_: None
     to_dloss, to_target, to_weight, to_lse = map(to_vector, (dloss, target, weight, lse))
@@ -426,7 +429,7 @@ def _find_gradient(
         dloss: torch.Tensor,
         logits: torch.Tensor,
         target: torch.Tensor,
-        weight: Given,
+        weight: OptionalTensor,
         lse: torch.Tensor,
         *rest: Any,  # noqa: ANN401
     ) -> None:

@@ -472,7 +472,7 @@ def _attend(
 def _find_launch(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, asked: _AttentionArguments, *, has_lse: bool = True
 ) -> Launch:
-    """Decide all that is done for tensors like these, and have the kernels compiled."""
+    """Plan the launch for tensors of this description, and compile the kernels."""
     lengths, table, sinks, tables, functions, scale, left, right, common, *_ = asked
     batch, queries, heads, _ = q.shape
     kv_heads, head_v, group = k.shape[2], v.shape[3], heads // max(k.shape[2], 1)

@@ -1,7 +1,8 @@
 """`gemm`: the matrix product of the tensor cores as an operation of PyTorch.
 
-Every product is an epilogue of a @ b.mT, also one with C, a bias or an activation. `apply_epilogue` goes straight to
-`multiply` where nobody else would see the call, and else by way of torch's dispatcher, to one operation.
+Every product is an epilogue of a @ b.mT, also a product with C, a bias or an activation. `apply_epilogue` calls
+`multiply` directly if no mode, transform or subclass of torch observes the call; otherwise it calls one operation
+through torch's dispatcher.
 """
 
 from __future__ import annotations
@@ -104,18 +105,18 @@ def gemm(
 ) -> Any:
     """Compute activation(a @ b.mT + c + bias), summed in fp32, or in int32 of integers, as torch's `linear` does.
 
-    A function (..., K), (N, K) -> (..., N), or of batches (..., M, K), (..., N, K) -> (..., M, N). On a Hopper GPU one
-    kernel does it all; on the CPU the result is computed in float64 and rounded once, except within
+    The function maps (..., K), (N, K) -> (..., N), or batches (..., M, K), (..., N, K) -> (..., M, N). On a Hopper GPU
+    one kernel computes the result. On the CPU the result is computed in float64 and rounded once, except within
     `cutepy.simulate()`, where the kernel runs.
 
-    Tensors may have any shape and strides. What TMA can't reach is copied first: operands in which neither extent is
-    contiguous, or which don't start, or whose rows don't follow each other, at multiples of 16 bytes, unless threads
-    are expected to load multiples of 4 or 8 in less time; 8-bit and 32-bit operands that are not contiguous along K. A
-    K that is no multiple of 16 bytes costs copies of both operands if not, such an N one of the result.
+    Tensors may have any shape and strides. Operands that TMA can't reach are copied first. TMA needs a contiguous
+    extent, and an address and a row pitch that are multiples of 16 bytes; 8-bit and 32-bit operands must be contiguous
+    along K. Operands at multiples of 4 or 8 bytes are not copied if loads by threads are expected to take less time. A
+    K that is no multiple of 16 bytes thus costs copies of both operands, and such an N costs a copy of the result.
 
-    All products of a batch are one launch, and matrices that are broadcast are not copied; only a batch with more than
-    three dimensions that no view joins takes several launches. Leading dimensions of a that no view joins are a batch
-    that shares b, or are copied together where that is expected to be faster.
+    One launch computes all products of a batch, and broadcast matrices are not copied. A batch with more than three
+    dimensions that no view joins takes several launches. Leading dimensions of a that no view joins become a batch that
+    shares b, or are copied to one matrix if that is expected to be faster.
 
     Parameters
     ----------
@@ -129,22 +130,23 @@ def gemm(
     bias : Tensor, (N,), float16, bfloat16 or float32, optional
         Added in fp32.
     activation : "relu", "gelu", "gelu_tanh" or "silu", optional
-        Of the fp32 sum, before it is rounded. Where a gradient will be asked for, all but "relu" are applied to the
-        rounded sum instead, which is kept for it.
+        Function of the fp32 sum, before rounding. If a gradient may be needed, all activations but "relu" are applied
+        to the rounded sum, which is kept for the gradient.
     out : Tensor, optional
         Receives the result; with an epilogue of several, a tuple or dict of tensors as its function returns. It may be
         `c` itself, or another tile of its columns, and must share no memory with another input; no argument may require
         grad, and `torch.vmap` refuses it.
     out_dtype : float16, bfloat16, float32 or int32, optional
-        Of the result; `out`'s or a's dtype if not given, bfloat16 for 8-bit inputs. int32 is for integers, whose sums
-        are then given as they are, and their default without c, bias, activation and epilogue.
+        Dtype of the result. Default: the dtype of `out`, or of a, or bfloat16 for 8-bit inputs. Integers have int32
+        sums without rounding, which is their default without c, bias, activation and epilogue.
     out_major : "row" or "col"
         Contiguous extent of the results' matrices: N, or M. Not read with `out`.
     epilogue : Epilogue, optional
-        Function of the fp32 sums in place of these, made by `cutepy.epilogue`.
+        Function of the fp32 sums, made by `cutepy.epilogue`, in place of c, bias and activation.
     **operands
-        The epilogue's operands by name: numbers, and tensors on a's device. Rows have shape (N,); columns the result's
-        without its last dimension; tiles the result's, or what broadcasts to it. N is that of what they meet.
+        The epilogue's operands by name: numbers, and tensors on a's device. A row has shape (N,), a column the shape of
+        the result without its last dimension, a tile the shape of the result or one that broadcasts to it. N is the
+        number of columns at the point of the epilogue that uses the operand.
 
     Returns
     -------

@@ -7,7 +7,7 @@ result with that letter is sharded along it, and any other result is partial: it
 The local computation is differentiable, and so are DTensor's own redistributions, which give gradients their
 placements: that of a replicated input is a partial sum over the mesh dimension where something is sharded.
 
-torch.distributed.tensor is imported by those who have DTensors. Importing this module does not.
+This module does not import torch.distributed.tensor; programs that make DTensors do.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def is_plain(tensor: torch.Tensor) -> bool:
 
 
 def holds_distributed(arguments: Sequence[Any]) -> bool:
-    """Tell the same of an operation's arguments, at once where all tensors are plain."""
+    """Tell whether the arguments of an operation hold DTensors; plain tensors alone take one test."""
     for argument in arguments:
         if isinstance(argument, torch.Tensor):
             if not is_plain(argument) and is_distributed(argument):

@@ -218,7 +218,7 @@ def _launch_of(
     has_lse: bool,
     by_heads: bool = False,
 ) -> Any:  # noqa: ANN401
-    """Return the launch for tensors like these: it gives the output, with `has_lse` also the logarithms.
+    """Return the launch for tensors of this description: it gives the output, with `has_lse` also the logarithms.
 
     With `by_heads` q, k, v and the output have heads before tokens: a plan has the views of them that kernels take.
     """
@@ -515,7 +515,7 @@ def _find_launch(
     *,
     has_lse: bool,
 ) -> Launch | OutputLaunch:
-    """Decide all that is done for tensors like these, and have the kernel compiled.
+    """Plan the launch for tensors of this description, and compile the kernel.
 
     `see` views the tensors, and the output.
     """
@@ -629,7 +629,7 @@ def _find_gradients(
     is_ordered: bool,
     see: View | None,
 ) -> Callable[..., tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
-    """Decide all that is done for gradients of tensors like these, and have the kernels compiled.
+    """Plan the launch for gradients of tensors of this description, and compile the kernels.
 
     `see` views the tensors, and the gradients.
     """

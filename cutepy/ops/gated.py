@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.nn.functional import gelu, silu
 
-from cutepy.host.launches import Launches, described, maker_of
+from cutepy.host.launches import Launches, OptionalTensor, described, maker_of
 from cutepy.kernels.rows.plans import plan_gated, plan_gated_backward
 from cutepy.ops import shardings
 from cutepy.ops.checking import as_tensor
@@ -16,7 +16,6 @@ from cutepy.ops.registration import register_both
 from cutepy.ops.row_tensors import check_row_tensors, to_rows
 from cutepy.runtime.execution import EXECUTION
 
-Given = torch.Tensor | None
 REFERENCES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "silu": silu,
     "gelu": gelu,
@@ -79,11 +78,11 @@ def geglu(gate: torch.Tensor, up: torch.Tensor | None = None, approximate: str =
     return _gated(as_tensor("gate", gate), up, "gelu_tanh" if approximate == "tanh" else "gelu")
 
 
-def _columns(gate: torch.Tensor, up: Given) -> int:
+def _columns(gate: torch.Tensor, up: OptionalTensor) -> int:
     return gate.shape[-1] if up is not None else gate.shape[-1] // 2
 
 
-def _halves(gate: torch.Tensor, up: Given) -> tuple[torch.Tensor, torch.Tensor]:
+def _halves(gate: torch.Tensor, up: OptionalTensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the gate and its factor; views if they are halves of one tensor."""
     if up is not None:
         return gate, up
@@ -91,7 +90,7 @@ def _halves(gate: torch.Tensor, up: Given) -> tuple[torch.Tensor, torch.Tensor]:
     return gate[..., :columns], gate[..., columns:]
 
 
-def _empty(gate: torch.Tensor, up: Given, activation: str) -> torch.Tensor:
+def _empty(gate: torch.Tensor, up: OptionalTensor, activation: str) -> torch.Tensor:
     if not gate.dim():
         raise ValueError("gate must have at least one dimension, got shape ()")
     if up is None and gate.shape[-1] % 2:
@@ -104,7 +103,7 @@ def _empty(gate: torch.Tensor, up: Given, activation: str) -> torch.Tensor:
     return gate.new_empty((*gate.shape[:-1], _columns(gate, up)))
 
 
-def _reference(gate: torch.Tensor, up: Given, activation: str) -> torch.Tensor:
+def _reference(gate: torch.Tensor, up: OptionalTensor, activation: str) -> torch.Tensor:
     y = _empty(gate, up, activation)
     gate, up = _halves(gate, up)
     return (REFERENCES[activation](gate.float()) * up.float()).to(y.dtype).contiguous()
@@ -130,7 +129,7 @@ def _backward(ctx: Any, dy: torch.Tensor) -> tuple[Any, ...]:  # noqa: ANN401
     sharding=shardings.of_gated,
     is_invariant=True,
 )
-def _gated(gate: torch.Tensor, up: Given, activation: str) -> torch.Tensor:
+def _gated(gate: torch.Tensor, up: OptionalTensor, activation: str) -> torch.Tensor:
     key = (activation, EXECUTION.backend is None, *described(gate, up))
     launch = _launches.get(key)
     if launch is None:
@@ -138,8 +137,8 @@ def _gated(gate: torch.Tensor, up: Given, activation: str) -> torch.Tensor:
     return launch(gate, up)
 
 
-def _find_launch(gate: torch.Tensor, up: Given, activation: str) -> Callable[..., torch.Tensor]:
-    """Decide all that is done for tensors like these, and have the kernel compiled."""
+def _find_launch(gate: torch.Tensor, up: OptionalTensor, activation: str) -> Callable[..., torch.Tensor]:
+    """Plan the launch for tensors of this description, and compile the kernel."""
     y, (first, second) = _empty(gate, up, activation), _halves(gate, up)
     make = maker_of(gate, y.shape)
     if not y.numel():
@@ -147,7 +146,7 @@ def _find_launch(gate: torch.Tensor, up: Given, activation: str) -> Callable[...
     to_first, to_second, to_y = map(to_rows, (first, second, y))
     function = plan_gated(to_first(first), to_second(second), to_y(y), activation=activation)
 
-    def run(gate: torch.Tensor, up: Given) -> torch.Tensor:
+    def run(gate: torch.Tensor, up: OptionalTensor) -> torch.Tensor:
         y = make()
         first, second = _halves(gate, up)
         function(to_first(first), to_second(second), to_y(y))
@@ -157,13 +156,13 @@ def _find_launch(gate: torch.Tensor, up: Given, activation: str) -> Callable[...
 
 
 def _empty_gradients(
-    dy: torch.Tensor, gate: torch.Tensor, up: Given, activation: str
+    dy: torch.Tensor, gate: torch.Tensor, up: OptionalTensor, activation: str
 ) -> tuple[torch.Tensor, torch.Tensor]:
     return gate.new_empty(gate.shape), gate.new_empty(0 if up is None else up.shape)
 
 
 def _reference_backward(
-    dy: torch.Tensor, gate: torch.Tensor, up: Given, activation: str
+    dy: torch.Tensor, gate: torch.Tensor, up: OptionalTensor, activation: str
 ) -> tuple[torch.Tensor, torch.Tensor]:
     results = _empty_gradients(dy, gate, up, activation)
     wide, ups = (each.float() for each in _halves(gate, up))
@@ -181,7 +180,7 @@ def _reference_backward(
     is_invariant=True,
 )
 def _gated_backward(
-    dy: torch.Tensor, gate: torch.Tensor, up: Given, activation: str
+    dy: torch.Tensor, gate: torch.Tensor, up: OptionalTensor, activation: str
 ) -> tuple[torch.Tensor, torch.Tensor]:
     key = (activation, EXECUTION.backend is None, *described(dy, gate, up))
     launch = _backward_launches.get(key)
@@ -190,14 +189,18 @@ def _gated_backward(
     return launch(dy, gate, up)
 
 
-def _find_backward_launch(dy: torch.Tensor, gate: torch.Tensor, up: Given, activation: str) -> Callable[..., Gradients]:
-    """Decide all that is done for gradients of tensors like these, and have the kernel compiled."""
+def _find_backward_launch(
+    dy: torch.Tensor, gate: torch.Tensor, up: OptionalTensor, activation: str
+) -> Callable[..., Gradients]:
+    """Plan the launch for gradients of tensors of this description, and compile the kernel."""
     results = _empty_gradients(dy, gate, up, activation)
     make_dgate, make_dup = (maker_of(gate, each.shape) for each in results)
     if not dy.numel():
         return lambda *_: (make_dgate(), make_dup())
 
-    def parted(dy: torch.Tensor, gate: torch.Tensor, up: Given, results: Gradients) -> tuple[torch.Tensor, ...]:
+    def parted(
+        dy: torch.Tensor, gate: torch.Tensor, up: OptionalTensor, results: Gradients
+    ) -> tuple[torch.Tensor, ...]:
         return dy, *_halves(gate, up), *_halves(results[0], None if up is None else results[1])
 
     like = parted(dy, gate, up, results)
@@ -205,7 +208,7 @@ def _find_backward_launch(dy: torch.Tensor, gate: torch.Tensor, up: Given, activ
     seen = (way(each) for way, each in zip(ways, like, strict=True))
     function = plan_gated_backward(*seen, activation=activation)
 
-    def run(dy: torch.Tensor, gate: torch.Tensor, up: Given) -> Gradients:
+    def run(dy: torch.Tensor, gate: torch.Tensor, up: OptionalTensor) -> Gradients:
         results = make_dgate(), make_dup()
         dy, first, second, dfirst, dsecond = parted(dy, gate, up, results)
         function(to_dy(dy), to_first(first), to_second(second), to_dfirst(dfirst), to_dsecond(dsecond))

@@ -68,21 +68,21 @@ def grouped_gemm(
 ) -> Any:  # noqa: ANN401
     """Compute a @ b.mT for each group of rows, columns or K, by one launch that never waits for the host.
 
-    Where the groups are is read on the device: `offs` has the end of each, where the next begins, as in
-    `torch.nn.functional.grouped_mm`; ends need not be multiples of anything, and groups may be empty. Four forms, by
-    the dimensions, with b as in `gemm`:
+    The device reads the extents of the groups. `offs` has the end of each group, at which the next group begins, as in
+    `torch.nn.functional.grouped_mm`. Ends may be any integers, and groups may be empty. The dimensions of a and b
+    choose one of four forms, with b as in `gemm`:
 
     - a (M, K), b (G, N, K), `offs` along M: out (M, N), rows of a by the matrix of their group (experts).
     - a (G, M, K), b (N, K), `offs` along N: out (M, N), its columns in groups; M is contiguous.
     - a (M, K), b (N, K), `offs` along K: out (G, M, N), a product of each group (gradients by the experts' weights).
-    - a (G, M, K), b (G, N, K), and `counts`: out (G, M, N), only the first rows of each group, so many (masked).
+    - a (G, M, K), b (G, N, K), and `counts`: out (G, M, N), only the first `counts[g]` rows of group g (masked).
 
     Rows (or columns) of out that belong to no group, after the last end or beyond a count, are left as they are: of a
     new out they mean nothing. A group without K has a product of zeros.
 
-    Ends must ascend. On the host that is checked; on the GPU nobody waits to look: rows of several groups then get
-    results of one of them, not the same each time. Whatever ends and counts are, nothing beyond the tensors is read or
-    written: those below 0 are taken for 0, and those beyond the extent for it.
+    Ends must ascend. Ends in host memory are checked. Ends on the GPU are not, since the host would have to wait: where
+    groups overlap, a row gets the result of one of its groups, and not of the same group each time. No ends or counts
+    lead to accesses beyond the tensors: numbers below 0 count as 0, and numbers beyond the extent as the extent.
 
     On the CPU the result is computed in float64 and rounded once, except within `cutepy.simulate()`, where the kernel
     runs. What TMA can't reach is copied first: tensors whose contiguous extent is no multiple of 16 bytes, or is the

@@ -1,7 +1,7 @@
 """`joined_linear`: products of one input with several weights, one launch where the weights adjoin in memory.
 
-Tensors adjoin if each begins where the one before it ends, in the same storage: then a view is all of them. That is
-looked at when the kernel is launched, below autograd and compilers, so that weights may be moved at any time.
+Tensors adjoin if each begins where the one before it ends, in the same storage: then one view has all of them. Each
+launch checks that, below autograd and compilers, so that weights may be moved at any time.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ def _backward(ctx: Any, dy: torch.Tensor) -> tuple[Any, ...]:  # noqa: ANN401
 
 
 def bias_gradients(dy: torch.Tensor, needed: Sequence[bool], sizes: Sequence[int], dtype: torch.dtype) -> list[Any]:
-    """Give the sums of dy's rows for each bias that needs them."""
+    """Return the gradient of each bias, the sum of the rows of dy, or None where it is not needed."""
     if not any(needed):
         return [None] * len(needed)
     sums = as_matrix(dy).sum(0, dtype=torch.float32).to(dtype).split([*sizes])
@@ -181,7 +181,7 @@ def bias_gradients(dy: torch.Tensor, needed: Sequence[bool], sizes: Sequence[int
 
 
 def weight_gradients(dy: torch.Tensor, x: torch.Tensor, needed: Sequence[bool], sizes: Sequence[int]) -> list[Any]:
-    """Give dy.T @ x of the weights' rows: parts of one product, or of each weight that is asked for."""
+    """Return the gradient of each weight, dy.T @ x, or None where it is not needed."""
     if not any(needed):
         return [None] * len(sizes)
     rows, by_row = as_matrix(dy).mT, as_matrix(x).mT

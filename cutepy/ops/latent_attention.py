@@ -244,7 +244,7 @@ def _find_launch(
     *,
     causal: bool,
 ) -> Launch:
-    """Decide all that is done for tensors like these, and have the kernels compiled."""
+    """Plan the launch for tensors of this description, and compile the kernels."""
     batch, queries, heads, _ = q.shape
     page = 0 if table is None else cache.shape[1]
     most_keys = cache.shape[1] * (1 if table is None else table.shape[1])

@@ -1,7 +1,7 @@
 """Cross entropy of a linear layer's results as an operation of PyTorch, whose logits are never whole in memory.
 
-Rows are computed in chunks: logits, losses, the logits' gradient in their place, and what it adds to the gradients of
-input, weight and bias, which are there when the forward pass ends.
+The forward pass computes rows in chunks: the logits, the losses, and the gradient of the logits in their place. Each
+chunk also adds its part to the gradients of input, weight and bias, which are complete when the forward pass ends.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import torch
 
 from cutepy.epilogues.standard import standard
+from cutepy.host.launches import OptionalTensor
 from cutepy.kernels.rows.tiling import MOST_COLUMNS, power_of_two
 from cutepy.ops import shardings
 from cutepy.ops.checking import as_tensor, check_precision
@@ -32,7 +33,6 @@ from cutepy.ops.registration import register_both
 from cutepy.ops.row_tensors import check_row_tensors
 from cutepy.ops.schemas import schema_of
 
-Given = torch.Tensor | None
 Results = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 """Losses of the rows, float32, and gradients of input, weight and bias."""
 
@@ -155,7 +155,7 @@ class LossRequest(NamedTuple):
     ignore_index, label_smoothing, z_loss
         As of `linear_cross_entropy`.
     chunk_rows : int
-        Likewise, and 0 for as many as `rows_of_chunk` says.
+        As of `linear_cross_entropy`; 0 for the number that `rows_of_chunk` returns.
     factors : Tensor (rows,), float32, or None
         Of the losses in their sum, 1 if not given.
     needs_x, needs_matrix, needs_bias : bool
@@ -227,7 +227,7 @@ class LossRequest(NamedTuple):
         return (losses if self.factors is None else losses * self.factors).sum(), dx, dmatrix, dbias
 
 
-def _check_vectors(matrix: torch.Tensor, bias: Given, weight: Given) -> None:
+def _check_vectors(matrix: torch.Tensor, bias: OptionalTensor, weight: OptionalTensor) -> None:
     for name, each in (("linear_bias", bias), ("weight", weight)):
         if each is not None and as_tensor(name, each).shape != matrix.shape[:1]:
             raise ValueError(f"{name} must have shape ({matrix.shape[0]},), got {tuple(each.shape)}")
@@ -304,7 +304,7 @@ def _keep(ctx: Any, inputs: Sequence[Any], output: Sequence[torch.Tensor]) -> No
     ctx.mark_non_differentiable(*output[1:])
 
 
-def _backward(ctx: Any, dtotal: Given, *_: object) -> tuple[Any, ...]:  # noqa: ANN401
+def _backward(ctx: Any, dtotal: OptionalTensor, *_: object) -> tuple[Any, ...]:  # noqa: ANN401
     if dtotal is None:
         return (None,) * len(LossRequest._fields)
     inplace = ctx.inplace and not torch.compiler.is_compiling()

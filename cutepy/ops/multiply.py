@@ -1,7 +1,7 @@
 """Launch of products: one plan for all tensors of a description, kept in a cache, past autograd.
 
-On the GPU and in the simulator that is the kernel's plan (`cutepy.kernels.gemm.op`). On the CPU otherwise, and where
-there is nothing to multiply, the results are computed in float64 and rounded once.
+On the GPU and in the simulator a launch follows the plan of the kernel (`cutepy.kernels.gemm.op`). For tensors of the
+CPU, and for empty products, a launch computes in float64 and rounds once.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any
 import torch
 
 from cutepy.epilogues.reference import compute
-from cutepy.host.launches import Launches
+from cutepy.host.launches import Launches, OptionalTensor
 from cutepy.kernels.gemm.op import plan_gemm
 from cutepy.kernels.gemm.operands import UNIT_BYTES, Problem
-from cutepy.kernels.gemm.routes import Given, Launch
+from cutepy.kernels.gemm.routes import Launch
 from cutepy.kernels.gemm.scales import Scales
 from cutepy.ops.checking import (
     check_apart,
@@ -34,7 +34,7 @@ from cutepy.runtime.invariance import INVARIANCE
 from cutepy.runtime.untraced import keep_untraced, untraced
 
 _launches: Launches[Launch] = Launches()
-_ALONG_K: tuple[Given, Given] = (None, None)
+_ALONG_K: tuple[OptionalTensor, OptionalTensor] = (None, None)
 
 
 @untraced("a product past torch's dispatcher")
@@ -45,7 +45,7 @@ def multiply(
     operands: Sequence[Any] = (),
     out_dtype: torch.dtype | None = None,
     out_major: str = "row",
-    outs: Sequence[Given] = (None,),
+    outs: Sequence[OptionalTensor] = (None,),
     scales: Scales | None = None,
     named: bool = False,
 ) -> Sequence[torch.Tensor]:
@@ -186,7 +186,11 @@ def _checking_overlap(launch: Launch, problem: Problem) -> Launch:
     ]
 
     def check(
-        a: torch.Tensor, b: torch.Tensor, operands: Sequence[Any], outs: Sequence[Any], along_k: Sequence[Given]
+        a: torch.Tensor,
+        b: torch.Tensor,
+        operands: Sequence[Any],
+        outs: Sequence[Any],
+        along_k: Sequence[OptionalTensor],
     ) -> None:
         inputs = {"a": a, "b": b} | {graph.operands[n].name: operands[n] for n in indices}
         pairs = zip(("scale_a", "scale_b"), along_k, strict=True)
@@ -200,7 +204,7 @@ def _checking_overlap(launch: Launch, problem: Problem) -> Launch:
         b: torch.Tensor,
         operands: Sequence[Any],
         outs: Sequence[Any],
-        along_k: tuple[Given, Given],
+        along_k: tuple[OptionalTensor, OptionalTensor],
     ) -> Sequence[torch.Tensor]:
         if thorough or along_k is not _ALONG_K:
             check(a, b, operands, outs, along_k)
@@ -226,8 +230,8 @@ def _by_reference(problem: Problem, scales: Scales | None) -> Launch:
         a: torch.Tensor,
         b: torch.Tensor,
         operands: Sequence[Any],
-        outs: Sequence[Given],
-        along_k: tuple[Given, Given],
+        outs: Sequence[OptionalTensor],
+        along_k: tuple[OptionalTensor, OptionalTensor],
     ) -> Sequence[torch.Tensor]:
         wide_a, wide_b = in_double(a, b, scales, along_k)
         acc, n = rows.joined(wide_a @ wide_b.mT), b.shape[-2]

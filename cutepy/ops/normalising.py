@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-from cutepy.host.launches import Launches, described, maker_of
+from cutepy.host.launches import Launches, OptionalTensor, described, maker_of
 from cutepy.kernels.rows.compilation import as_rows
-from cutepy.kernels.rows.op import plan_norm, plan_norm_backward
+from cutepy.kernels.rows.norm_plans import plan_norm, plan_norm_backward
 from cutepy.kernels.rows.tiling import MOST_COLUMNS
 from cutepy.ops import shardings
 from cutepy.ops.checking import check_dense
@@ -22,7 +22,6 @@ from cutepy.ops.schemas import schema_of
 from cutepy.runtime.execution import EXECUTION
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
-Given = torch.Tensor | None
 Results = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 Gradients = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
@@ -33,9 +32,9 @@ _backward_launches: Launches[Callable[..., Gradients]] = Launches()
 def check_shapes(
     of_vectors: Sequence[int],
     of_rows: Sequence[int],
-    residual: Given,
-    weight: Given,
-    bias: Given,
+    residual: OptionalTensor,
+    weight: OptionalTensor,
+    bias: OptionalTensor,
 ) -> None:
     """Check the shapes of the operands beside an input, whose last extents are those of a vector.
 
@@ -55,9 +54,9 @@ def check_shapes(
 
 def check(
     x: torch.Tensor,
-    residual: Given,
-    weight: Given,
-    bias: Given,
+    residual: OptionalTensor,
+    weight: OptionalTensor,
+    bias: OptionalTensor,
     out_dtype: torch.dtype | None,
 ) -> None:
     """Check shapes, dtypes and devices.
@@ -85,24 +84,24 @@ def check(
         raise ValueError(f"norms are of {MOST_COLUMNS} elements at most, got {x.shape[-1]}; part them")
 
 
-def rows_of(tensor: Given) -> Given:
+def rows_of(tensor: OptionalTensor) -> OptionalTensor:
     """View a tensor as rows, if it is given."""
     return None if tensor is None else as_rows(tensor)
 
 
-def vector_of(tensor: Given) -> Given:
+def vector_of(tensor: OptionalTensor) -> OptionalTensor:
     """Make the elements of a tensor (columns,) contiguous, if it is given."""
     return None if tensor is None else tensor.contiguous()
 
 
-def empty_total(x: torch.Tensor, residual: Given) -> torch.Tensor:
+def empty_total(x: torch.Tensor, residual: OptionalTensor) -> torch.Tensor:
     """Make the empty sum of x and a residual, of the dtype that torch adds them in."""
     if residual is None:
         return x.new_empty(0)
     return x.new_empty(x.shape, dtype=torch.promote_types(x.dtype, residual.dtype))
 
 
-def _empty(x: torch.Tensor, residual: Given, centres: bool, out_dtype: torch.dtype | None) -> Results:
+def _empty(x: torch.Tensor, residual: OptionalTensor, centres: bool, out_dtype: torch.dtype | None) -> Results:
     """Make empty results: the norm, the sum, 1 / sqrt(...) and the mean of each row."""
     rows = x.shape[:-1]
     return (
@@ -120,7 +119,7 @@ def _fake(*given: Any) -> Results:  # noqa: ANN401
 
 
 def normalised(
-    x: torch.Tensor, residual: Given, weight: Given, bias: Given, eps: float, centres: bool
+    x: torch.Tensor, residual: OptionalTensor, weight: OptionalTensor, bias: OptionalTensor, eps: float, centres: bool
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """Compute a norm in plain torch, in fp32: it, the sum, 1 / sqrt(...), and the means of rows."""
     wide = x.float() if residual is None else x.float() + residual.float()
@@ -150,7 +149,7 @@ def _keep(ctx: Any, inputs: Sequence[Any], output: Sequence[torch.Tensor]) -> No
     ctx.mark_non_differentiable(factors, means)
 
 
-def _backward(ctx: Any, dy: Given, dtotal: Given, *_: object) -> tuple[Any, ...]:  # noqa: ANN401
+def _backward(ctx: Any, dy: OptionalTensor, dtotal: OptionalTensor, *_: object) -> tuple[Any, ...]:  # noqa: ANN401
     x, weight, factors, means = ctx.saved_tensors
     needs_x, needs_residual, needs_weight, needs_bias = ctx.needs_input_grad[:4]
     of_x, of_residual, of_bias = ctx.dtypes
@@ -169,7 +168,7 @@ def _backward(ctx: Any, dy: Given, dtotal: Given, *_: object) -> tuple[Any, ...]
     )
 
 
-def of_examples(tensor: Given, dim: int | None, count: int) -> Given:
+def of_examples(tensor: OptionalTensor, dim: int | None, count: int) -> OptionalTensor:
     """Give the rows of all examples of `torch.vmap`, the examples first."""
     if tensor is None:
         return None
@@ -197,9 +196,9 @@ def _vmap(info: Any, in_dims: tuple[Any, ...], *arguments: Any) -> tuple[Any, An
 )
 def norm(
     x: torch.Tensor,
-    residual: Given,
-    weight: Given,
-    bias: Given,
+    residual: OptionalTensor,
+    weight: OptionalTensor,
+    bias: OptionalTensor,
     eps: float,
     centres: bool,
     out_dtype: torch.dtype | None,
@@ -221,13 +220,13 @@ def norm(
 
 def _find_launch(
     x: torch.Tensor,
-    residual: Given,
-    weight: Given,
-    bias: Given,
+    residual: OptionalTensor,
+    weight: OptionalTensor,
+    bias: OptionalTensor,
     centres: bool,
     out_dtype: torch.dtype | None,
 ) -> Callable[..., Results]:
-    """Decide all that is done for tensors like these, and have the kernel compiled."""
+    """Plan the launch for tensors of this description, and compile the kernel."""
     results = _empty(x, residual, centres, out_dtype)
     if not x.numel():
         return lambda x, residual, *_: _empty(x, residual, centres, out_dtype)
@@ -240,7 +239,9 @@ def _find_launch(
     seen = to_x(x), to_residual(residual), to_weight(weight), to_bias(bias), to_y(y)
     function = plan_norm(*seen, to_total(total) if has_total else None, centres=centres)
 
-    def run(x: torch.Tensor, residual: Given, weight: Given, bias: Given, eps: float) -> Results:
+    def run(
+        x: torch.Tensor, residual: OptionalTensor, weight: OptionalTensor, bias: OptionalTensor, eps: float
+    ) -> Results:
         y, total, factors, means = results = make_y(), make_total(), make_factors(), make_means()
         function(
             to_x(x),
@@ -342,7 +343,7 @@ def _norm_backward(*given: Any) -> Gradients:  # noqa: ANN401
 
 
 def _find_backward_launch(like: Backward) -> Callable[..., Gradients]:
-    """Decide all that is done for gradients of tensors like these, and have the kernels compiled."""
+    """Plan the launch for gradients of tensors of this description, and compile the kernels."""
     if not like.x.numel():
 
         def zeros(*given: Any) -> Gradients:  # noqa: ANN401
@@ -363,9 +364,9 @@ def _find_backward_launch(like: Backward) -> Callable[..., Gradients]:
 
     def run(
         dy: torch.Tensor,
-        dtotal: Given,
+        dtotal: OptionalTensor,
         x: torch.Tensor,
-        weight: Given,
+        weight: OptionalTensor,
         factors: torch.Tensor,
         means: torch.Tensor,
         *_: object,

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import torch
 
 from cutepy.epilogues.operations import LARGEST
+from cutepy.host.launches import OptionalTensor
 from cutepy.host.specs import dtype_name
 from cutepy.ops.checking import require_tensors
-from cutepy.ops.normalising import Given, check_shapes, norm
+from cutepy.ops.normalising import check_shapes, norm
 from cutepy.ops.quantised_norms import Scale, quantised_norm
 
 Norm = torch.Tensor | tuple[torch.Tensor, ...]
@@ -143,10 +144,10 @@ def _normalise(
     name: str,
     x: torch.Tensor,
     shape: Sequence[int],
-    weight: Given,
-    bias: Given,
+    weight: OptionalTensor,
+    bias: OptionalTensor,
     eps: float,
-    residual: Given,
+    residual: OptionalTensor,
     out_dtype: torch.dtype | None,
     scale: Scale,
     return_amax: bool,

@@ -1,9 +1,9 @@
 """An operation of PyTorch, as torch and its callers see it; and when a call goes past torch's dispatcher.
 
-The dispatcher and its Python bindings cost several microseconds a call, which for a plain eager call buy nothing.
-Everything that would see the call there is looked for first (`road`): transforms such as `torch.vmap`, modes such as
-`FakeTensorMode`, tensor subclasses and whatever else has `__torch_function__`, tracing, and the profiler. Autograd and
-autocast are served without the dispatcher too.
+The dispatcher and its Python bindings cost several microseconds a call, and a plain eager call does not need them.
+`road` looks for everything that observes calls in the dispatcher: transforms such as `torch.vmap`, modes such as
+`FakeTensorMode`, tensor subclasses and other objects with `__torch_function__`, tracing, and the profiler. Autograd and
+autocast are served without the dispatcher.
 """
 
 from __future__ import annotations
@@ -270,7 +270,7 @@ class Operation(Generic[P, R]):
         self._direct = self.kernel
 
     def shard_by(self, rule: Rule) -> None:
-        """Have DTensors computed by their local tensors, as a rule tells."""
+        """Compute DTensors by their local tensors, sharded by a rule."""
         self.sharding = rule
         register_rule(self.op, self.library, self.on_shards)
 
@@ -387,7 +387,7 @@ def _is_of(kind: str, result: object) -> bool:
 
 
 def tell_counters() -> None:
-    """Have `FlopCounterMode` count operations with a formula, also where one is active, which has copied its registry.
+    """Register the formulas with `FlopCounterMode`, and with the active mode, which has copied the registry.
 
     Its module takes a fifth of a second to import, and brings Triton, so that it is left to whoever counts.
     """

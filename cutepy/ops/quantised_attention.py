@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from cutepy.host.launches import Launches, described
+from cutepy.host.launches import Launches, OptionalTensor, described
 from cutepy.kernels.attention import reference
 from cutepy.ops import shardings
 from cutepy.ops.attention_arguments import check, flops, results_like
@@ -16,7 +16,6 @@ from cutepy.ops.attention_scales import (
     BLOCK,
     FLOAT8,
     NAMES,
-    Given,
     Three,
     check_out_dtype,
     dequantised,
@@ -38,7 +37,7 @@ def quantised_attention(
     scales: Three,
     functions: tuple[Any, ...],
     block_mask: Any,  # noqa: ANN401
-    sinks: Given,
+    sinks: OptionalTensor,
     scale: float,
     left: int | None,
     right: int | None,
@@ -84,10 +83,10 @@ class _AttentionRequest(NamedTuple):
     q: torch.Tensor
     k: torch.Tensor
     v: torch.Tensor
-    q_scale: Given
-    k_scale: Given
-    v_scale: Given
-    sinks: Given
+    q_scale: OptionalTensor
+    k_scale: OptionalTensor
+    v_scale: OptionalTensor
+    sinks: OptionalTensor
     tables: Tensors
     blocks: Tensors
     functions: str
@@ -146,7 +145,7 @@ def _quantised(*given: Any) -> tuple[torch.Tensor, torch.Tensor]:  # noqa: ANN40
 
 
 def _find_launch(asked: _AttentionRequest) -> Any:  # noqa: ANN401
-    """Decide all that is done for tensors like these, and have the kernel compiled."""
+    """Plan the launch for tensors of this description, and compile the kernel."""
     is_blocked = any(each is not None and each.shape[2] > 1 for each in asked.scales)
     launch = find_launch(
         *(*asked[:3], asked.scale, asked.left, asked.right),
@@ -160,7 +159,7 @@ def _find_launch(asked: _AttentionRequest) -> Any:  # noqa: ANN401
     counts = [-(-each.shape[1] // BLOCK) for each in asked[:3]]
 
     def in_blocks(
-        given: tuple[torch.Tensor, ...], sinks: Given, tables: Tensors, blocks: Tensors, scales: Three
+        given: tuple[torch.Tensor, ...], sinks: OptionalTensor, tables: Tensors, blocks: Tensors, scales: Three
     ) -> tuple[torch.Tensor, torch.Tensor]:
         each_block = [s if s is None else s.expand(-1, -1, count) for s, count in zip(scales, counts, strict=True)]
         return launch(given, sinks, tables, blocks, each_block)  # type: ignore[no-any-return]

@@ -10,13 +10,13 @@ import torch
 
 from cutepy.device.rules import K_BLOCK
 from cutepy.epilogues.operations import LARGEST
-from cutepy.host.launches import Launches, described
+from cutepy.host.launches import Launches, OptionalTensor, described
 from cutepy.host.specs import dtype_name
 from cutepy.kernels.gemm.scales import ROW, Block
 from cutepy.kernels.rows.compilation import as_rows
-from cutepy.kernels.rows.op import plan_norm
+from cutepy.kernels.rows.norm_plans import plan_norm
 from cutepy.ops import shardings
-from cutepy.ops.normalising import Given, check, empty_total, normalised, of_examples, rows_of, vector_of
+from cutepy.ops.normalising import check, empty_total, normalised, of_examples, rows_of, vector_of
 from cutepy.ops.quantising import ROW_BLOCK, expanded, quantise
 from cutepy.ops.registration import one_by_one, register_both, requires_grad
 from cutepy.runtime.execution import EXECUTION
@@ -29,9 +29,9 @@ _launches: Launches[Callable[..., Results]] = Launches()
 
 def quantised_norm(
     x: torch.Tensor,
-    residual: Given,
-    weight: Given,
-    bias: Given,
+    residual: OptionalTensor,
+    weight: OptionalTensor,
+    bias: OptionalTensor,
     eps: float,
     centres: bool,
     dtype: torch.dtype,
@@ -75,7 +75,14 @@ def quantised_norm(
     return _quantised(x, residual, weight, bias, None, eps, centres, dtype, scale[1])
 
 
-def _check(x: torch.Tensor, residual: Given, weight: Given, bias: Given, scale: Given, dtype: torch.dtype) -> None:
+def _check(
+    x: torch.Tensor,
+    residual: OptionalTensor,
+    weight: OptionalTensor,
+    bias: OptionalTensor,
+    scale: OptionalTensor,
+    dtype: torch.dtype,
+) -> None:
     check(x, residual, weight, bias, None)
     if dtype_name(dtype) not in LARGEST:
         raise TypeError(f"norms are quantised to {' or '.join(LARGEST)}, got {dtype}")
@@ -84,7 +91,7 @@ def _check(x: torch.Tensor, residual: Given, weight: Given, bias: Given, scale: 
 
 
 def _empty(
-    x: torch.Tensor, residual: Given, scale: Given, dtype: torch.dtype, block: int, return_amax: bool
+    x: torch.Tensor, residual: OptionalTensor, scale: OptionalTensor, dtype: torch.dtype, block: int, return_amax: bool
 ) -> Results:
     """Make empty results; scales have the rows' extent contiguous, as `scaled_gemm` reads them fastest."""
     y, total = x.new_empty(x.shape, dtype=dtype), empty_total(x, residual)
@@ -98,10 +105,10 @@ def _empty(
 
 def _fake(
     x: torch.Tensor,
-    residual: Given,
-    weight: Given,
-    bias: Given,
-    scale: Given,
+    residual: OptionalTensor,
+    weight: OptionalTensor,
+    bias: OptionalTensor,
+    scale: OptionalTensor,
     eps: float,
     centres: bool,
     dtype: torch.dtype,
@@ -114,10 +121,10 @@ def _fake(
 
 def _reference(
     x: torch.Tensor,
-    residual: Given,
-    weight: Given,
-    bias: Given,
-    scale: Given,
+    residual: OptionalTensor,
+    weight: OptionalTensor,
+    bias: OptionalTensor,
+    scale: OptionalTensor,
     eps: float,
     centres: bool,
     dtype: torch.dtype,
@@ -160,10 +167,10 @@ def _vmap(info: Any, in_dims: tuple[Any, ...], *arguments: Any) -> tuple[Any, An
 )
 def _quantised(
     x: torch.Tensor,
-    residual: Given,
-    weight: Given,
-    bias: Given,
-    scale: Given,
+    residual: OptionalTensor,
+    weight: OptionalTensor,
+    bias: OptionalTensor,
+    scale: OptionalTensor,
     eps: float,
     centres: bool,
     dtype: torch.dtype,
@@ -181,25 +188,27 @@ def _quantised(
 
 def _find_launch(
     x: torch.Tensor,
-    residual: Given,
-    weight: Given,
-    bias: Given,
-    scale: Given,
+    residual: OptionalTensor,
+    weight: OptionalTensor,
+    bias: OptionalTensor,
+    scale: OptionalTensor,
     centres: bool,
     dtype: torch.dtype,
     block: int,
     return_amax: bool,
 ) -> Callable[..., Results]:
-    """Decide all that is done for tensors like these, and have the kernel compiled."""
+    """Plan the launch for tensors of this description, and compile the kernel."""
     if not x.numel():
 
-        def nothing(x: torch.Tensor, residual: Given, *rest: Any) -> Results:  # noqa: ANN401
+        def nothing(x: torch.Tensor, residual: OptionalTensor, *rest: Any) -> Results:  # noqa: ANN401
             y, scales, total = _empty(x, residual, scale, dtype, block, return_amax)
             return y, scales.fill_(0.0 if return_amax else 1.0), total
 
         return nothing
 
-    def seen(x: torch.Tensor, residual: Given, weight: Given, bias: Given, results: Results) -> tuple[Any, ...]:
+    def seen(
+        x: torch.Tensor, residual: OptionalTensor, weight: OptionalTensor, bias: OptionalTensor, results: Results
+    ) -> tuple[Any, ...]:
         y, _, total = results
         of_total = None if residual is None else as_rows(total)
         return as_rows(x), rows_of(residual), vector_of(weight), vector_of(bias), as_rows(y), of_total
@@ -208,7 +217,14 @@ def _find_launch(
     given = seen(x, residual, weight, bias, _empty(x, residual, scale, dtype, block, return_amax))
     function = plan_norm(*given, centres=centres, scaled=scaled, has_amax=return_amax)
 
-    def run(x: torch.Tensor, residual: Given, weight: Given, bias: Given, scale: Given, eps: float) -> Results:
+    def run(
+        x: torch.Tensor,
+        residual: OptionalTensor,
+        weight: OptionalTensor,
+        bias: OptionalTensor,
+        scale: OptionalTensor,
+        eps: float,
+    ) -> Results:
         results = _empty(x, residual, scale, dtype, block, return_amax)
         given = seen(x, residual, weight, bias, results)
         scales = results[1].view(given[0].shape[0], -1) if scale is None else None

@@ -1,7 +1,7 @@
 """8-bit numbers with scales: `quantise` makes them, `dequantise` gives what they stand for.
 
-A scale's shape tells what one of its numbers stands for: it has the matrix's extents in blocks, all of it, rows, 128 of
-a row, or 128 x 128.
+The shape of a scale tells the block of the matrix that one of its numbers covers: the whole matrix, a row, 128 elements
+of a row, or 128 x 128 elements.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ _DENORMAL_STEP, _SMALLEST_NORMAL = 2.0**-149, 2.0**-126
 
 
 def dequantise(x: torch.Tensor, scale: torch.Tensor, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    """Give what quantised values stand for, x times their scales: (..., K) -> (..., K).
+    """Multiply quantised values by their scales: (..., K) -> (..., K).
 
     Parameters
     ----------
@@ -245,14 +245,14 @@ def expanded(scale: torch.Tensor, block: Block, shape: torch.Size | tuple[int, .
 
 
 def read_scale(name: str, scale: torch.Tensor, shape: torch.Size) -> tuple[torch.Tensor, Block]:
-    """Tell from a scale's shape what one of its numbers stands for, in a tensor (rows..., K).
+    """Return the block of a tensor (rows..., K) that one number of a scale covers, by the shape of the scale.
 
-    Gives it as `Scales` has it: (), (rows,), or in blocks, rows being one dimension.
+    The scale is returned in a shape of `Scales`: (), (rows,), or blocks, with all dimensions of rows joined.
 
     Raises
     ------
     ValueError
-        If it is none of the shapes.
+        If the scale has none of these shapes.
     """
     if not scale.dim():
         return scale, TENSOR
@@ -274,7 +274,7 @@ def _count(extents: Sequence[int]) -> int:
 def read_group_scale(
     name: str, scale: torch.Tensor, shape: torch.Size, groups: int, along_k: bool
 ) -> tuple[torch.Tensor, Block]:
-    """Tell what one number of a scale stands for, in a tensor whose rows or K are in groups, or with a matrix for each.
+    """Return the block that one number of a scale covers, in a tensor of groups of rows, of K, or of matrices.
 
     Gives it as `Scales` has it, or with the groups first.
 
@@ -316,14 +316,15 @@ def read_group_scale(
 
 
 def scale_block(name: str, scale: torch.Tensor, shape: tuple[int, int], *, known: bool | None = None) -> Block:
-    """Tell from a scale's shape what one of its numbers stands for, for a matrix (rows, K).
+    """Return the block of a matrix (rows, K) that one number of a scale covers, by the shape of the scale.
 
-    Where two readings fit they mean the same. `known` tells whether no extent is a symbol, if that is known.
+    Where two blocks fit the shape, both cover the same elements. `known` is True if no extent is a symbol, and None if
+    the caller does not know.
 
     Raises
     ------
     ValueError
-        If it is none of the shapes.
+        If the scale has none of these shapes.
 
     Examples
     --------

@@ -220,7 +220,7 @@ _LOWER = (torch.float32, torch.float16, torch.bfloat16)
 
 
 def register_mutation(operation: Operation[Any, Any]) -> None:
-    """Let autograd know of the writing: it is refused where a derivative is asked for, else counted."""
+    """Register the writes with autograd: a write is refused where a derivative is needed, and otherwise counted."""
     op = operation.op
 
     def below_autograd(keys: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401
@@ -276,7 +276,7 @@ def no_forward_derivative(op: Any) -> str:  # noqa: ANN401
 
 
 def register_autocast(operation: Operation[Any, Any]) -> None:
-    """Have arguments cast to autocast's dtype, but for those that are written to."""
+    """Cast arguments to the dtype of autocast, except those that the operation writes to."""
 
     def casting(device: str) -> Callable[..., Any]:
         def implementation(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from cutepy.host.launches import Launches, described, maker_of
+from cutepy.host.launches import Launches, OptionalTensor, described, maker_of
 from cutepy.kernels.rows.plans import plan_rotary
 from cutepy.ops import shardings
 from cutepy.ops.checking import as_tensor
@@ -15,7 +15,6 @@ from cutepy.ops.registration import register_both
 from cutepy.ops.row_tensors import check_row_tensors
 from cutepy.runtime.execution import EXECUTION
 
-Given = torch.Tensor | None
 POSITIONS = (torch.int64, torch.int32)
 MOST_HEAD = 1024
 
@@ -110,7 +109,7 @@ def _check(
     x: torch.Tensor,
     cos: torch.Tensor,
     sin: torch.Tensor,
-    positions: Given,
+    positions: OptionalTensor,
     offset: int,
     interleaved: bool,
     inverse: bool,
@@ -129,7 +128,7 @@ def _reference(
     x: torch.Tensor,
     cos: torch.Tensor,
     sin: torch.Tensor,
-    positions: Given,
+    positions: OptionalTensor,
     offset: int,
     interleaved: bool,
     inverse: bool,
@@ -173,7 +172,7 @@ def _rotary(
     x: torch.Tensor,
     cos: torch.Tensor,
     sin: torch.Tensor,
-    positions: Given,
+    positions: OptionalTensor,
     offset: int,
     interleaved: bool,
     inverse: bool,
@@ -187,9 +186,9 @@ def _rotary(
 
 
 def _find_launch(
-    x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, positions: Given, y: torch.Tensor, interleaved: bool
+    x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, positions: OptionalTensor, y: torch.Tensor, interleaved: bool
 ) -> Callable[..., torch.Tensor]:
-    """Decide all that is done for tensors like these, and have the kernel compiled."""
+    """Plan the launch for tensors of this description, and compile the kernel."""
     make = maker_of(x, y.shape)
     if not x.numel():
         return lambda *_: make()
@@ -202,7 +201,7 @@ def _find_launch(
     function = plan_rotary(whole(x), whole(cos), whole(sin), positions, y, interleaved=interleaved)
 
     def run(
-        x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, positions: Given, offset: int, sign: float
+        x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, positions: OptionalTensor, offset: int, sign: float
     ) -> torch.Tensor:
         y = make()
         if not is_whole:

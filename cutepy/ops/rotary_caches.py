@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import torch
 
-from cutepy.host.launches import Launches, described
+from cutepy.host.launches import Launches, OptionalTensor, described
 from cutepy.kernels.rows.plans import plan_rotary_cached
 from cutepy.ops import shardings
 from cutepy.ops.checking import as_tensor, require_tensors
@@ -14,8 +14,6 @@ from cutepy.ops.registration import register_both
 from cutepy.ops.rotaries import POSITIONS, check_angles, rotary
 from cutepy.ops.row_tensors import check_row_tensors
 from cutepy.runtime.execution import EXECUTION
-
-Given = torch.Tensor | None
 
 _launches: Launches[Callable[..., None]] = Launches()
 
@@ -90,7 +88,7 @@ def _check(
     keys: torch.Tensor,
     values: torch.Tensor,
     lengths: torch.Tensor,
-    table: Given,
+    table: OptionalTensor,
     interleaved: bool,
 ) -> torch.Tensor:
     """Check the arguments, and make an empty result."""
@@ -138,7 +136,7 @@ def _reference(
     keys: torch.Tensor,
     values: torch.Tensor,
     lengths: torch.Tensor,
-    table: Given,
+    table: OptionalTensor,
     interleaved: bool,
 ) -> torch.Tensor:
     _check(q, k, v, cos, sin, keys, values, lengths, table, interleaved)
@@ -174,7 +172,7 @@ def _rotary_cached(
     keys: torch.Tensor,
     values: torch.Tensor,
     lengths: torch.Tensor,
-    table: Given,
+    table: OptionalTensor,
     interleaved: bool,
 ) -> torch.Tensor:
     y = _check(q, k, v, cos, sin, keys, values, lengths, table, interleaved)

@@ -46,7 +46,7 @@ def widened_by_autocast(x: torch.Tensor, *devices: str) -> bool:
 
 
 def to_rows(tensor: torch.Tensor | None) -> Callable[..., Any]:
-    """Return what sees tensors like this one as rows of contiguous elements, or copies them, as `as_rows` does.
+    """Return a function that views tensors of this description as rows of contiguous elements, or copies, as `as_rows`.
 
     Gradients of the views are not recorded. None is seen as None.
     """
@@ -60,7 +60,7 @@ def to_rows(tensor: torch.Tensor | None) -> Callable[..., Any]:
 
 
 def to_vector(tensor: torch.Tensor | None) -> Callable[..., Any]:
-    """Return what sees tensors like this one, a vector or of a number for each row, as a contiguous vector.
+    """Return a function that views tensors of this description, of one number a row or column, as a vector.
 
     Gradients of the views are not recorded. None is seen as None.
     """

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from cutepy.host.launches import Launches, described
+from cutepy.host.launches import Launches, OptionalTensor, described
 from cutepy.kernels.rows.compilation import as_rows
 from cutepy.kernels.rows.config import PHILOX_FACTORS, PHILOX_STEPS
 from cutepy.kernels.rows.plans import plan_sample
@@ -17,7 +17,6 @@ from cutepy.ops.registration import one_by_one, register_both
 from cutepy.ops.row_tensors import check_row_tensors
 from cutepy.runtime.execution import EXECUTION
 
-Given = torch.Tensor | None
 _WORD, _LEAST = 2**32 - 1, 2.0**-100
 
 _launches: Launches[Callable[..., None]] = Launches()
@@ -97,7 +96,7 @@ def _signed(number: int) -> int:
 
 
 def _empty(
-    logits: torch.Tensor, seeds: Given, seed: int, offset: int, temperature: float, k: int, p: float
+    logits: torch.Tensor, seeds: OptionalTensor, seed: int, offset: int, temperature: float, k: int, p: float
 ) -> torch.Tensor:
     check_row_tensors("sample", logits=logits)
     if seeds is not None and seeds.device != logits.device:
@@ -106,7 +105,7 @@ def _empty(
 
 
 def _reference(
-    logits: torch.Tensor, seeds: Given, seed: int, offset: int, temperature: float, k: int, p: float
+    logits: torch.Tensor, seeds: OptionalTensor, seed: int, offset: int, temperature: float, k: int, p: float
 ) -> torch.Tensor:
     _empty(logits, seeds, seed, offset, temperature, k, p)
     wide = logits.reshape(-1, logits.shape[-1]).double().nan_to_num(nan=-torch.inf, posinf=torch.inf, neginf=-torch.inf)
@@ -169,7 +168,7 @@ def _vmap(info: Any, in_dims: tuple[Any, ...], logits: torch.Tensor, *rest: Any)
     is_invariant=True,
 )
 def _sample(
-    logits: torch.Tensor, seeds: Given, seed: int, offset: int, temperature: float, k: int, p: float
+    logits: torch.Tensor, seeds: OptionalTensor, seed: int, offset: int, temperature: float, k: int, p: float
 ) -> torch.Tensor:
     classes = _empty(logits, seeds, seed, offset, temperature, k, p)
     if classes.numel():

@@ -36,16 +36,17 @@ def scaled_gemm(
 ) -> Any:  # noqa: ANN401
     """Compute (a scaled) @ (b scaled).mT + bias of 8-bit floats: a function (..., K), (N, K) -> (..., N).
 
-    A scale has the shape of what it scales, in blocks. All kinds go together:
+    The shape of a scale chooses its blocks, and the scales of a and b may have different blocks:
 
-    - one element: a scale of all of the tensor;
-    - (..., 1) or (N, 1): one of each row;
-    - (..., ceil(K / 128)): one of each 128 of a row ("1x128");
-    - (ceil(N / 128), ceil(K / 128)): one of each block of 128 x 128; of a matrix a too.
+    - one element: one scale for the whole tensor;
+    - (..., 1) or (N, 1): one scale for each row;
+    - (..., ceil(K / 128)): one scale for each 128 elements of a row ("1x128");
+    - (ceil(N / 128), ceil(K / 128)): one scale for each block of 128 x 128, also of a matrix a.
 
-    The tensor cores keep 14 bits of the sums of 8-bit products. So sums are promoted: every 128 of K they are scaled,
-    where scales differ along K, and added up in fp32. Scales may have any strides; a 1x128 scale whose rows' extent is
-    contiguous, as `quantise` gives it, is read fastest. On the CPU the result is computed in float64 and rounded once.
+    The tensor cores keep 14 bits of the sums of 8-bit products. So sums are promoted: after every 128 of K they are
+    multiplied by the scales of the blocks, if scales differ along K, and added up in fp32. Scales may have any strides;
+    a 1x128 scale that is contiguous along the rows, as `quantise` returns it, is read fastest. On the CPU the result is
+    computed in float64 and rounded once.
 
     Parameters
     ----------

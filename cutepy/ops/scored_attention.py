@@ -220,7 +220,7 @@ def find_launch(
     dtype: torch.dtype | None = None,
     **options: Any,  # noqa: ANN401
 ) -> Any:  # noqa: ANN401
-    """Decide all that is done for tensors like these, and have the kernel compiled.
+    """Plan the launch for tensors of this description, and compile the kernel.
 
     Results have q's dtype, or another; `options` are those of `plan_forward`.
     """

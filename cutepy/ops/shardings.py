@@ -15,10 +15,9 @@ import torch
 
 from cutepy.epilogues.graph import Graph
 from cutepy.epilogues.standard import standard_of
+from cutepy.host.launches import OptionalTensor
 from cutepy.kernels.gemm.scales import TENSOR, Block
 from cutepy.ops.distributed import Letter, Letters, Sharding, aligned, letters
-
-Given = torch.Tensor | None
 
 
 def of_gemm(
@@ -30,8 +29,8 @@ def of_gemm(
     epilogue: str,
     out_dtype: torch.dtype | None = None,
     out_major: str = "row",
-    scale_a: Given = None,
-    scale_b: Given = None,
+    scale_a: OptionalTensor = None,
+    scale_b: OptionalTensor = None,
     blocks: Sequence[int] = (),
     promotes: bool = False,
 ) -> Sharding:
@@ -55,7 +54,7 @@ def of_gemm_out(
 
 
 def _written(found: Sharding, before: int) -> Sharding:
-    """Have results written to inputs, after so many others, along the dimensions that all of them have."""
+    """Extend a sharding by results that are written to inputs, along the dimensions that all results have."""
     inputs = (*found.inputs[:before], *found.outputs, *found.inputs[before:])
     kept = [set(_names(letters)) for letters in found.outputs]
     return Sharding(inputs, (), tuple(name for name in found.along if all(name in each for each in kept)))
@@ -180,8 +179,8 @@ def of_grouped(
     kinds: str,
     epilogue: str,
     out_dtype: torch.dtype | None = None,
-    scale_a: Given = None,
-    scale_b: Given = None,
+    scale_a: OptionalTensor = None,
+    scale_b: OptionalTensor = None,
     blocks: Sequence[int] = (),
     promotes: bool = False,
     zero: bool = False,
@@ -249,7 +248,7 @@ def _of_operands(
     return found
 
 
-def _of_scales(scales: Sequence[Given], blocks: Sequence[int]) -> list[Letters]:
+def _of_scales(scales: Sequence[OptionalTensor], blocks: Sequence[int]) -> list[Letters]:
     """Give the letters of the scales of a and b, of which each has its block's rows and K."""
     found: list[Letters] = []
     for n, (scale, rows) in enumerate(zip(scales, "mn", strict=True)):
@@ -293,7 +292,7 @@ def of_attention_backward(
     v: torch.Tensor,
     o: torch.Tensor,
     lse: torch.Tensor,
-    dlse: Given,
+    dlse: OptionalTensor,
     *_: object,
 ) -> Sharding:
     """Shard the gradients of attention alike."""
@@ -306,7 +305,7 @@ def of_scored_attention(
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
-    sinks: Given,
+    sinks: OptionalTensor,
     tables: Sequence[torch.Tensor],
     blocks: Sequence[torch.Tensor],
     functions: str,
@@ -322,10 +321,10 @@ def of_quantised_attention(
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
-    q_scale: Given,
-    k_scale: Given,
-    v_scale: Given,
-    sinks: Given,
+    q_scale: OptionalTensor,
+    k_scale: OptionalTensor,
+    v_scale: OptionalTensor,
+    sinks: OptionalTensor,
     tables: Sequence[torch.Tensor],
     blocks: Sequence[torch.Tensor],
     functions: str,
@@ -346,8 +345,8 @@ def of_scored_attention_backward(
     v: torch.Tensor,
     o: torch.Tensor,
     lse: torch.Tensor,
-    dlse: Given,
-    sinks: Given,
+    dlse: OptionalTensor,
+    sinks: OptionalTensor,
     tables: Sequence[torch.Tensor],
     blocks: Sequence[torch.Tensor],
     functions: str,
@@ -361,7 +360,7 @@ def of_scored_attention_backward(
     return Sharding(inputs, (of_q, of_k, of_k, of_sinks, (None,)), _apart(functions, blocks))
 
 
-def _of_scoring(sinks: Given, tables: Sequence[torch.Tensor], blocks: Sequence[torch.Tensor]) -> list[Letters]:
+def _of_scoring(sinks: OptionalTensor, tables: Sequence[torch.Tensor], blocks: Sequence[torch.Tensor]) -> list[Letters]:
     """Give the letters of sinks, and of tables and lists of blocks, which each device has whole."""
     of_sinks = [] if sinks is None else [letters("h")]
     return [*of_sinks, *((None,) * each.dim() for each in (*tables, *blocks))]
@@ -394,9 +393,9 @@ def of_quantised_attention_varlen(
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
-    q_scale: Given,
-    k_scale: Given,
-    v_scale: Given,
+    q_scale: OptionalTensor,
+    k_scale: OptionalTensor,
+    v_scale: OptionalTensor,
     out_dtype: torch.dtype,
     *rest: Any,  # noqa: ANN401
 ) -> Sharding:
@@ -414,7 +413,7 @@ def of_attention_varlen_backward(
     v: torch.Tensor,
     o: torch.Tensor,
     lse: torch.Tensor,
-    dlse: Given,
+    dlse: OptionalTensor,
     *rest: Any,  # noqa: ANN401
 ) -> Sharding:
     """Shard the gradients of attention of packed sequences alike."""
@@ -437,9 +436,9 @@ def of_attention_decode(
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
-    lengths: Given,
-    table: Given,
-    sinks: Given,
+    lengths: OptionalTensor,
+    table: OptionalTensor,
+    sinks: OptionalTensor,
     tables: Sequence[torch.Tensor],
     functions: str,
     *rest: Any,  # noqa: ANN401
@@ -453,7 +452,9 @@ def of_attention_decode(
     return Sharding(inputs, (of_q, letters("b", "h", None)), _apart(functions, ()))
 
 
-def of_attention_mla(q: torch.Tensor, cache: torch.Tensor, lengths: Given, table: Given, *_: object) -> Sharding:
+def of_attention_mla(
+    q: torch.Tensor, cache: torch.Tensor, lengths: OptionalTensor, table: OptionalTensor, *_: object
+) -> Sharding:
     """Shard latent attention along the heads, which share the cache, and along the batch, unless it is in pages."""
     of_cache = letters("b" if table is None else None, *(None,) * (cache.dim() - 1))
     of_rest = [letters("b", *(None,) * (each.dim() - 1)) for each in (lengths, table) if each is not None]
@@ -463,9 +464,9 @@ def of_attention_mla(q: torch.Tensor, cache: torch.Tensor, lengths: Given, table
 
 def of_norm(
     x: torch.Tensor,
-    residual: Given,
-    weight: Given,
-    bias: Given,
+    residual: OptionalTensor,
+    weight: OptionalTensor,
+    bias: OptionalTensor,
     eps: float,
     centres: bool,
     *_: object,
@@ -480,10 +481,10 @@ def of_norm(
 
 def of_norm_quantised(
     x: torch.Tensor,
-    residual: Given,
-    weight: Given,
-    bias: Given,
-    scale: Given,
+    residual: OptionalTensor,
+    weight: OptionalTensor,
+    bias: OptionalTensor,
+    scale: OptionalTensor,
     eps: float,
     centres: bool,
     dtype: torch.dtype,
@@ -502,9 +503,9 @@ def of_norm_quantised(
 
 def of_norm_backward(
     dy: torch.Tensor,
-    dtotal: Given,
+    dtotal: OptionalTensor,
     x: torch.Tensor,
-    weight: Given,
+    weight: OptionalTensor,
     factors: torch.Tensor,
     means: torch.Tensor,
     centres: bool,
@@ -541,7 +542,7 @@ def of_softmax_backward(dy: torch.Tensor, y: torch.Tensor, *_: object) -> Shardi
     return Sharding((full, full), (full,), tuple(_names(rows)))
 
 
-def of_cross_entropy(logits: torch.Tensor, target: torch.Tensor, weight: Given, *_: object) -> Sharding:
+def of_cross_entropy(logits: torch.Tensor, target: torch.Tensor, weight: OptionalTensor, *_: object) -> Sharding:
     """Shard a cross entropy by its rows."""
     rows, full = _of_rows(logits)
     vectors = ((None,),) if weight is not None else ()
@@ -549,7 +550,7 @@ def of_cross_entropy(logits: torch.Tensor, target: torch.Tensor, weight: Given, 
 
 
 def of_cross_entropy_backward(
-    dloss: torch.Tensor, logits: torch.Tensor, target: torch.Tensor, weight: Given, *_: object
+    dloss: torch.Tensor, logits: torch.Tensor, target: torch.Tensor, weight: OptionalTensor, *_: object
 ) -> Sharding:
     """Shard its gradient by rows."""
     rows, full = _of_rows(logits)
@@ -565,7 +566,7 @@ def of_cross_entropy_backward_(*arguments: Any) -> Sharding:  # noqa: ANN401
 def of_mean_of_losses(
     losses: torch.Tensor,
     target: torch.Tensor,
-    weight: Given,
+    weight: OptionalTensor,
     classes: int,
     ignore_index: int,
     divides: bool,
@@ -581,8 +582,8 @@ def of_linear_losses(
     x: torch.Tensor,
     matrix: torch.Tensor,
     target: torch.Tensor,
-    bias: Given,
-    weight: Given,
+    bias: OptionalTensor,
+    weight: OptionalTensor,
     *_: object,
 ) -> Sharding:
     """Shard losses of a linear layer's results by their rows."""
@@ -608,13 +609,13 @@ def of_topk(x: torch.Tensor, *_: object) -> Sharding:
     return Sharding((full,), (full, full), tuple(_names(rows)))
 
 
-def of_sample(logits: torch.Tensor, seeds: Given, *_: object) -> Sharding:
+def of_sample(logits: torch.Tensor, seeds: OptionalTensor, *_: object) -> Sharding:
     """Shard no samples: each is drawn by the index of its row among all."""
     whole = (None,) * logits.dim()
     return Sharding((whole, *(((None,),) if seeds is not None else ())), (whole[1:],), ())
 
 
-def of_rotary(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, positions: Given, *_: object) -> Sharding:
+def of_rotary(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, positions: OptionalTensor, *_: object) -> Sharding:
     """Shard a rotary embedding along the batch and the heads."""
     of_x, whole = letters("b", None, "h", None), (None, None)
     of_positions = () if positions is None else (letters("b", None),)
@@ -630,19 +631,19 @@ def of_rotary_cached(q: torch.Tensor, k: torch.Tensor, *rest: Any) -> Sharding: 
     return Sharding(inputs, (of_q,), ("b", "h") if rest[6] is None else ("h",))
 
 
-def of_gated(gate: torch.Tensor, up: Given, activation: str) -> Sharding:
+def of_gated(gate: torch.Tensor, up: OptionalTensor, activation: str) -> Sharding:
     """Shard a gated activation along all extents, but for columns that are two halves."""
     inputs, of_y = _of_gated(gate, up)
     return Sharding(inputs, (of_y,), tuple(_names(of_y)))
 
 
-def of_gated_backward(dy: torch.Tensor, gate: torch.Tensor, up: Given, activation: str) -> Sharding:
+def of_gated_backward(dy: torch.Tensor, gate: torch.Tensor, up: OptionalTensor, activation: str) -> Sharding:
     """Shard its gradients alike."""
     inputs, of_y = _of_gated(gate, up)
     return Sharding((of_y, *inputs), (inputs[0], of_y if up is not None else (None,)), tuple(_names(of_y)))
 
 
-def _of_gated(gate: torch.Tensor, up: Given) -> tuple[tuple[Letters, ...], Letters]:
+def _of_gated(gate: torch.Tensor, up: OptionalTensor) -> tuple[tuple[Letters, ...], Letters]:
     rows, full = _of_rows(gate)
     if up is None:
         return (full,), full

@@ -597,7 +597,7 @@ def _find_launch(
     packed: int,
     scaled: QuantisedArguments | None,
 ) -> Launch:
-    """Decide all that is done for tensors like these, and have the kernel compiled."""
+    """Plan the launch for tensors of this description, and compile the kernel."""
     tokens, heads, _ = q.shape
     shape, rows, dtype = (tokens, heads, v.shape[-1]), (1, heads, tokens), None if scaled is None else scaled.out_dtype
     if 0 in q.shape:

@@ -26,7 +26,7 @@ _FORCED = 1
 """Flag of a flush that returns partly filled buffers too."""
 
 
-class _OfThread(threading.local):
+class _ThreadScopes(threading.local):
     def __init__(self) -> None:
         self.scopes: list[int] = []
 
@@ -44,7 +44,7 @@ class CuptiSource:
 
     def __init__(self) -> None:
         self.notes: list[str] = []
-        self._thread = _OfThread()
+        self._thread = _ThreadScopes()
         self._cupti: Any = None
         self._subscriber: Any = None
         self._kinds: list[Any] = []

@@ -13,7 +13,7 @@ from cutepy.profiling.sources import Source, gpu_name
 from cutepy.runtime.launch_watch import IssuedLaunch
 
 
-class _OfThread(threading.local):
+class _ThreadScopes(threading.local):
     """Scopes that a thread is in, the innermost last, each with the object that entered it."""
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class Recorder:
         self._source = source
         self._calls: list[ScopeCall] = []
         self._simulated: list[Record] = []
-        self._thread = _OfThread()
+        self._thread = _ThreadScopes()
         self._lock = threading.Lock()
         self.backward = BackwardScopes(self)
 

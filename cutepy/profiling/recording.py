@@ -163,7 +163,7 @@ class Recording:
         Raises
         ------
         RecordingError
-            If the text is none, or one of another version.
+            If the text is no saved recording, or has another version of the format.
         """
         try:
             plain = json.loads(text)

@@ -23,7 +23,7 @@ _KINDS = {"kernel": "kernel", "gpu_memcpy": "copy", "gpu_memset": "fill"}
 _CALLS = ("cuda_runtime", "cuda_driver")
 
 
-class _OfThread(threading.local):
+class _ThreadRanges(threading.local):
     def __init__(self) -> None:
         self.ranges: list[Any] = []
 
@@ -41,7 +41,7 @@ class TorchSource:
 
     def __init__(self) -> None:
         self.notes = ["kernels of CUDA graphs are in the scope of their replay: torch's profiler tells no other"]
-        self._thread = _OfThread()
+        self._thread = _ThreadRanges()
         self._profiler: Any = None
 
     def start(self) -> None:

@@ -67,7 +67,7 @@ class Node:
         Raises
         ------
         KeyError
-            If there is none.
+            If the node has no child of this name.
         """
         for kind in ("scope", "kernel", "copy", "fill"):
             if (kind, name) in self.children:

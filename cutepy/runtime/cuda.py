@@ -1,8 +1,8 @@
 """Programs on the GPU: CUDA under the names of compiled host code, and loaded kernels.
 
-Launches go to the driver with no code of ours in between but some instructions, which ask whether the stream is being
-captured; what happens once, such as loading the kernels and raising their limit of shared memory, is Python, and so are
-launches into captures.
+Compiled host code calls the driver directly; only a few instructions of a stub, which ask whether the stream is being
+captured, lie between. Python code does what happens once, such as loading the kernels and raising their limit of shared
+memory, and it launches into captures.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Ctrl-C while C and C++ code calls Python: the KeyboardInterrupt must neither be lost nor end the process.
 
-Python's handler of SIGINT raises KeyboardInterrupt in whatever Python code runs next. In a function that C code calls
-there may be nobody above to raise it to: ctypes prints it and goes on.
+Python's handler of SIGINT raises KeyboardInterrupt in the Python code that runs next. In a Python function that C code
+calls, the exception may have no Python caller: ctypes then prints the exception and goes on.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Facts of PTX that launches and reports need without the simulator: its version, and the tensor memory of a kernel.
 
-They are of text that a compiler has written, and are read without parsing it: that takes as long as a launch may not.
-Whoever has the simulator asks `cutepy.sim.ptx.Module`.
+The facts are found by regular expressions in text that a compiler has written, because a launch has no time to parse
+PTX. Code that may import the simulator uses `cutepy.sim.ptx.Module` instead.
 """
 
 from __future__ import annotations

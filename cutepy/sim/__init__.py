@@ -1,26 +1,26 @@
 """Run compiled kernels on the CPU, by interpreting their PTX over numpy arrays.
 
-How kernels come in is the matter of `cutepy.frontends`, and its `simulate` is the way in. Nothing here knows a compiler
-or its runtime: a `Run` takes a `machine.launch.KernelCall`. Time is a matter of `cutepy.predict`. PTX names its target.
+`cutepy.frontends` brings kernels to the simulator; `simulate` there is the entry point. The simulator knows no compiler
+and no runtime: a `Run` takes a `machine.launch.KernelCall`. `cutepy.predict` predicts times. PTX names its target.
 
 The rooms, each of which imports from those above it in this list only (a contract in ``pyproject.toml``):
 
 - ``ptx`` reads PTX; ``arithmetic`` computes as the hardware does; ``translate`` makes numpy code of basic blocks.
-- ``machine`` is what runs it: sets of lanes (``lanes``, ``group``, ``roster``), memory, the schedule, and ``activity``,
-  which everything passes that observers see. It knows no mechanism by name.
-- ``mechanisms`` are what else the hardware does: barriers, copies, matrix products, atomics. Each is handed the
-  activity, the memory and those other mechanisms that it needs. The schedule tells them of lanes that begin, part and
-  end (``machine.mechanism.Mechanism``).
-- ``engine`` puts them together: the object that translated code calls.
-- ``native`` makes machine code of blocks that run often, if a front end has brought a compiler; ``parallel`` deals a
-  grid out to processes; ``inspect`` is what people look at: traces, bank conflicts, saved runs; ``sanitize`` finds what
-  nothing orders; ``replay`` plays launches again, under other schedules.
-- ``run`` is a run, of any number of launches.
+- ``machine`` runs the code: sets of lanes (``lanes``, ``group``), memory, the schedule, and ``activity``, which passes
+  all events to observers. It knows no mechanism by name.
+- ``mechanisms`` are the other parts of the hardware: barriers, copies, matrix products, atomics. Each gets the
+  activity, the memory and the other mechanisms that it needs. The schedule calls them when lanes begin, part and end
+  (``machine.schedule.Mechanism``).
+- ``engine`` joins machine and mechanisms in the object that translated code calls.
+- ``native`` compiles blocks that run often, if a frontend has a compiler. ``parallel`` spreads a grid over processes.
+  ``inspect`` has traces, bank conflicts and saved runs. ``sanitize`` finds accesses that nothing orders. ``replay``
+  plays launches again, under other schedules.
+- ``run`` has `Run`, the record of any number of launches.
 
-A checker is an `Observer`, in a room of its own above ``engine`` and beside ``inspect``, as ``sanitize`` is. It is
-told of each launch, access, operation on a barrier, wait, MMA, tensor copy, and of asynchronous operations as they are
-issued and as they complete, each with its instruction and lanes, in an order that is an execution; a `CompletionPolicy`
-chooses among executions. It asks nothing of the mechanisms, and costs nothing where it is absent.
+A checker is an `Observer`, in a room of its own above ``engine``, as ``sanitize`` is. An observer receives each launch,
+access, operation on a barrier, wait, MMA and tensor copy, and the issue and the completion of each asynchronous
+operation, with instruction and lanes. The order of the events is an execution; a `CompletionPolicy` chooses among
+executions. An observer calls no mechanism, and a run without observers pays nothing for them.
 """
 
 from cutepy.extras import require

@@ -95,9 +95,10 @@ class Engine:
     memory : Memory
     schedule : Schedule
     begun, to_come : float
-        Waves of CTAs that have begun, and about how many are to come in this process, of this one what is left.
+        Waves of CTAs that have begun, and the expected number of waves that this process still runs, with the rest of
+        the current wave.
     interruptions : int
-        Counts work between turns that is none of the launch's.
+        Number of times that work of others ran between two turns of the launch.
     """
 
     def __init__(
@@ -250,7 +251,7 @@ class Engine:
         )
 
     def in_part(self, g: Group, i: Instruction) -> None:
-        """Take an instruction that whole warps or warpgroups execute, by a group that has some of them in part."""
+        """Note an aligned instruction that a group executes with only part of a warp or warpgroup."""
         if self.activity.observers and g.token is None and g.waits_for is None:
             self.schedule.alignment.execute(g, i)
 

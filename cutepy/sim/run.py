@@ -477,13 +477,13 @@ class Run(Replayable):
         return found
 
     def adopt(self, tensor: object) -> None:
-        """Learn of a tensor that was passed to a kernel, or to a function that launches one."""
+        """Register the storage of a tensor that was passed to a kernel, or to a function that launches a kernel."""
         address, size = storage_range(tensor)
         self._memory.register(address, size, tensor, described(tensor))
 
     @property
     def is_watched(self) -> bool:
-        """True if there are observers."""
+        """True if the run has observers."""
         return bool(self._observers)
 
     def tell(self, event: HostEvent) -> None:
@@ -572,7 +572,7 @@ class Run(Replayable):
             self._tell_forgotten()
 
     def _tell_forgotten(self) -> None:
-        """Say once that the record of the first launches is given up."""
+        """Warn once that the run discards the record of its first launches."""
         if not self._forgets:
             self._forgets = True
             warnings.warn(

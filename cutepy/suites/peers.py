@@ -117,7 +117,7 @@ def find(name: str) -> tuple[str, Peer]:
     Raises
     ------
     ValueError
-        If there is none.
+        If no peer has this name.
     """
     for known, peer in PEERS.items():
         if known.lower() == name.lower():

@@ -1,6 +1,6 @@
 """Heats: all working candidates of a problem, timed in turns, so that a drifting clock affects all alike.
 
-Each is tried alone first: one that can't be launched, or ends the process, is recorded as failed.
+Each candidate is launched alone first. A candidate that can't be launched, or ends the process, is recorded as failed.
 """
 
 from __future__ import annotations

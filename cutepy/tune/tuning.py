@@ -1,7 +1,7 @@
 """`tune`: compile the candidates of problems, time all in heats and the best in finals, keep the winners.
 
-All candidates of a problem run a heat, in turns, by a short protocol; the best few meet in a final, in turns, by the
-full one, and what is chosen without tuning is among them. A candidate whose results are wrong can't win.
+All candidates of a problem are timed in turns by a short protocol, the heat. The best few, and the candidate that is
+chosen without tuning, are timed in turns by the full protocol, the final. A candidate with wrong results can't win.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def current_device() -> str:
     Raises
     ------
     ValueError
-        If there is none.
+        If torch sees no GPU.
     """
     import torch
 

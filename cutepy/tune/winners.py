@@ -1,7 +1,6 @@
 """Winners of tuning: the fastest candidate of each problem, by kind of GPU, in files beside the compiled programs.
 
-A file of JSON lines for each kind of GPU and each kernel, beside the compiled programs. Who looks a winner up reads the
-file once.
+Each kind of GPU and each kernel has a file of JSON lines. A process reads a file once, at its first look-up.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The device code of attention backward: dQ, dK and dV, tile by tile of queries (traced).
 
-A CTA has a tile of keys, and goes through the queries that see it, of all heads of its group: it sums dK and dV in
-registers, and adds its part of dQ to memory (`gradients`).
+A CTA has a tile of keys, and loops over the tiles of queries that see these keys, for all heads of a group. It sums dK
+and dV in registers, and adds its part of dQ to memory (`gradients`).
 """
 
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ from cutepy.device.block_lists import BlockLists, make_block_lists
 from cutepy.device.dynamic import Dynamic
 from cutepy.device.epilogue import make_stage, make_tile_store
 from cutepy.device.fragment import make_subtile
-from cutepy.device.ordered import Order
+from cutepy.device.ordered import AdditionOrder
 from cutepy.device.overlap import follow_launch
 from cutepy.device.pipeline import TmaRing, publish_barriers
 from cutepy.device.score_functions import make_score_functions
@@ -297,7 +297,7 @@ class Backward:
             elif cutlass.const_expr(not config.shares_keys):
                 if warp <= config.warpgroups:
                     sender = warp - 1
-                    order = Order(counters, 0) if config.ordered else None
+                    order = AdditionOrder(counters, 0) if config.ordered else None
                     parts = dq.stage_slice(sender, 1)
                     meeting = DqBarriers(barriers["own"] + sender, barriers["filled"] + sender)
                     sends = DqWriter(config, meeting, parts, order, sender, coords, group, lists)
@@ -347,7 +347,7 @@ class Backward:
             adds, own_barrier = (tensors[5],), barriers["own"] + consumer
             if cutlass.const_expr(not config.shares_keys):
                 adds = own_dq, DqBarriers(own_barrier, barriers["filled"] + consumer)
-            order = Order(counters, cute.arch.make_warp_uniform(lane // 32)) if config.ordered else None
+            order = AdditionOrder(counters, cute.arch.make_warp_uniform(lane // 32)) if config.ordered else None
             barrier = own_barrier if config.shares_keys else barriers["store"]
             staged_out, mode = own_dk.staged, 1
             kind = SharedGradients if config.shares_keys else KeyGradients
@@ -425,7 +425,7 @@ def _behind(tensor: cute.Tensor, column):
 
 
 def _dq_layout(config: BackwardConfig, stages: int):
-    """Lay out the sums of dQ of so many warpgroups, (rows, columns, stages), contiguous: see `sums_shape`."""
+    """Lay out the sums of dQ of a given number of warpgroups, (rows, columns, stages), contiguous: see `sums_shape`."""
     shape, stride = (config.dq_rows, DQ_COLUMNS), (DQ_COLUMNS, 1)
     if stages == 1:
         return cute.make_layout(shape, stride=stride)

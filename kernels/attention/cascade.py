@@ -18,7 +18,7 @@ from cutepy.runtime.invariance import INVARIANCE
 
 
 def keys_shared(q: torch.Tensor, v: torch.Tensor, common: int, left: int | None = None) -> int:
-    """Return how many of so many common keys are read once: whole tiles, if they are.
+    """Return how many of a given number of common keys are read once: whole tiles, if they are.
 
     They are not of one sequence, of queries of more than a tile, and where windows end `left` keys before a query. Nor
     are they where a result may not depend on what else is in a batch, such as the keys that are common.

@@ -461,7 +461,7 @@ def gradients_by_counter(config: BackwardConfig, queries: int) -> BackwardConfig
 
 
 def are_few(queries: int, *, right: bool) -> bool:
-    """Return whether gradients of so many queries take small tiles, of fewer where all keys are seen."""
+    """Return whether gradients of a given number of queries take small tiles, of fewer where all keys are seen."""
     return queries <= (SHORT if right else FEWEST)
 
 

@@ -1,6 +1,7 @@
 """Attention as exports have it: the launch decides how many CTAs there are (traced).
 
-Tiles are those of `for_batches`: no counter deals them, and heads that share keys are not packed.
+The configurations are those of `for_batches`: CTAs take tiles without a counter, and heads that share keys are not
+packed into one tile.
 """
 
 import cutlass

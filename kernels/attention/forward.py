@@ -1,12 +1,13 @@
 """The device code of attention forward: O = softmax(scale Q K^T) V, tile by tile of keys (traced).
 
-One warp loads; each consumer warpgroup has 64 queries. While the tensor cores multiply P V of a tile of keys and Q K^T
-of the next, the warpgroup's threads wait for the second product only, and compute its softmax beside the first.
+One warp loads, and each consumer warpgroup has 64 queries. The tensor cores multiply P V of a tile of keys and Q K^T of
+the next tile at the same time. The threads of the warpgroup wait for the second product only, and compute its softmax
+while the first product runs.
 
-Of 8-bit types wgmma reads V K-major only, and V's rows are contiguous along the head. The producer's other three warps
-transpose each tile from where TMA puts it to where the MMAs read it, so that V is read once and nothing runs before the
-kernel. Keys of a transposed tile are in the order in which a thread's scores are its part of P. Sums are the tensor
-cores', of 14 bits, as FlashAttention's are.
+wgmma reads 8-bit operands K-major only, but the rows of V are contiguous along the head. The other three warps of the
+producer transpose each tile of V, from the stage that TMA fills to the stage that the MMAs read. So V is read once, and
+no kernel runs before this one. The keys of a transposed tile are in the order in which the scores of a thread are its
+part of P. Sums have the 14 bits of the tensor cores, as in FlashAttention.
 """
 
 import math
@@ -33,7 +34,7 @@ from cutepy.device.row_stores import RowStores
 from cutepy.device.score_functions import ScoreFunctions, make_score_functions
 from cutepy.device.softmax import OnlineSoftmax, make_online_softmax, scale_rows
 from cutepy.device.transposing import make_transposes
-from cutepy.device.turns import Turns
+from cutepy.device.turns import PingpongOrder
 from cutepy.dsl import to_cute
 from cutepy.dsl.atoms import to_tiled_mma
 from cutepy.dsl.element_types import element_type
@@ -150,7 +151,7 @@ class ForwardConsumer:
     scores: AccumulatorTile
     sums: AccumulatorTile
     softmax: OnlineSoftmax
-    turns: Turns
+    turns: PingpongOrder
     o: tma.TmaTiles
     out: TileStore
     lse: cute.Tensor
@@ -718,7 +719,7 @@ class Forward:
                 scores,
                 make_subtile((tile_m, config.head_v), config.warpgroups, tidx),
                 make_online_softmax(scores, scale_log2, config.probability_bits),
-                Turns(barriers["turns"], consumer, 128, config.warpgroups),
+                PingpongOrder(barriers["turns"], consumer, 128, config.warpgroups),
                 own,
                 make_tile_store(store_mma, own.staged, 1, tidx % 128, 128, barriers["store"] + consumer),
                 lse,

@@ -1,10 +1,10 @@
 """The consumer warpgroups of attention backward: gradients of a tile of keys, and its part of dQ (traced).
 
-Scores are transposed, S^T = K Q^T, so that P^T and dS^T are the A of dV = P^T dO and dK = dS^T Q. With `KeyGradients`
-these pass on in registers: each warpgroup has 64 keys. Registers don't hold both sums of wide rows: with
-`SharedGradients` warpgroups have the same 64 keys, each a half of the columns, and P^T and dS^T pass through memory.
-With `TransposedGradients` S is not transposed, and dV^T = dO^T P and dK^T = Q^T dS are summed, P and dS being the B: so
-a warpgroup may have fewer than 64 keys, and both more than 64 together.
+`KeyGradients` computes transposed scores, S^T = K Q^T, so that P^T and dS^T are the operands A of dV = P^T dO and
+dK = dS^T Q. P^T and dS^T stay in registers, and each warpgroup has 64 keys. Registers do not hold both accumulators of
+wide rows. `SharedGradients` therefore gives both warpgroups the same 64 keys, each warpgroup half of the columns, and
+P^T and dS^T pass through shared memory. `TransposedGradients` does not transpose S. It sums dV^T = dO^T P and
+dK^T = Q^T dS, with P and dS as operands B. So a warpgroup may have fewer than 64 keys, and both together more than 64.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from cutepy.device.block_lists import BlockLists
 from cutepy.device.epilogue import Sink, Stage, TileStore
 from cutepy.device.fragment import AccumulatorTile
 from cutepy.device.marks import mark
-from cutepy.device.ordered import Order
+from cutepy.device.ordered import AdditionOrder
 from cutepy.device.pipeline import TmaRing
 from cutepy.device.primitives import LOG2_E, select
 from cutepy.device.score_functions import ScoreFunctions, weighted
@@ -75,7 +75,7 @@ class Gradients:
     stats: cute.Tensor
     stage: Stage
     own_barrier: cutlass.Int32
-    order: Order | None
+    order: AdditionOrder | None
     consumer: cutlass.Int32
     dk_tiles: tma.TmaTiles
     dv_tiles: tma.TmaTiles
@@ -446,7 +446,7 @@ class DqWriter:
     config: BackwardConfig
     barriers: DqBarriers
     tiles: tma.TmaTiles
-    order: Order | None
+    order: AdditionOrder | None
     consumer: cutlass.Int32
     coords: Batches | RaggedKeys
     group: cutlass.Int32

@@ -67,7 +67,7 @@ def plan_forward(
     packed: int = 1,
     chosen: AttentionChoice | None = None,
 ) -> Callable[..., None]:
-    """Choose and compile attention for tensors like these, which have elements and have been checked.
+    """Choose and compile attention for tensors of this description, which have elements and have been checked.
 
     Parameters
     ----------
@@ -165,7 +165,7 @@ def tuned_for(
     left: int | None,
     right: int | None,
 ) -> AttentionChoice | None:
-    """Return the winner of tuning for tensors like these, (batch, tokens, heads, head), on this kind of GPU.
+    """Return the winner of tuning for tensors of this description, (batch, tokens, heads, head), on this kind of GPU.
 
     None if there is no winner; also within `batch_invariant`, since the winner depends on the batch.
     """
@@ -329,7 +329,7 @@ def plan_backward(
     is_ordered: bool = False,
     chosen: AttentionChoice | None = None,
 ) -> Callable[..., torch.Tensor]:
-    """Choose and compile the gradients of Q, K and V for tensors like these.
+    """Choose and compile the gradients of Q, K and V for tensors of this description.
 
     dQ is summed in an order that differs from run to run, unless `is_ordered`, which needs scores without lists of
     blocks. With `lengths`, its tensors, tiles are dealt out by the keys of the longest sequence.

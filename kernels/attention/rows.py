@@ -1,6 +1,6 @@
 """The device code around attention backward: statistics of rows before it, and dQ's rows after it (traced).
 
-Both take the queries in tiles, a CTA a tile of a head, in which tensors of sums and statistics have them.
+Each CTA of both kernels has a tile of the queries of a head. Tensors of sums and statistics are stored by these tiles.
 """
 
 import cutlass
@@ -89,7 +89,7 @@ class Statistics:
         sums: cute.Tensor,
         sequences: Sequences | None,
     ):
-        """Give each warp a row of a tile at a time, and each thread some of the sums to clear."""
+        """Compute statistics, a row a warp, and clear the accumulators of dQ, some elements a thread."""
         config, thread = self.config, cute.arch.thread_idx()[0]
         if cutlass.const_expr(config.overlaps):
             cute.arch.griddepcontrol_launch_dependents()

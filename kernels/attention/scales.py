@@ -1,7 +1,8 @@
 """Scales of 8-bit Q, K and V in attention forward: factors of scores and of sums of values (traced).
 
-A tile of keys has one scale of K and one of V. That of K is a factor of its scores. Sums of values are kept in units of
-the scale of V of the tile that is added next: they change units where they are scaled anyway, as maxima grow.
+A tile of keys has one scale of K and one scale of V. The scale of K multiplies the scores of the tile. Sums of values
+are kept divided by the scale of V of the next tile. They are converted to that unit in the same multiplication that
+rescales them as the maxima grow.
 """
 
 from dataclasses import dataclass, replace

@@ -1,7 +1,7 @@
 """Places of tiles in the kernels' tensors: of batches of equal matrices, or of sequences in one matrix (traced).
 
-Both answer the same questions: how TMA sees a tensor, in which order tiles are dealt to CTAs, where a tile's queries
-and keys are, and which of them see each other.
+Both classes have the same methods: the views of tensors for TMA, the order in which CTAs take tiles, the coordinates of
+a tile's queries and keys, and the mask of queries and keys.
 """
 
 from dataclasses import dataclass
@@ -168,7 +168,7 @@ class Batches:
         return tma.make_tiles(copy, tensor, staged, tile)
 
     def scheduler(self, raster: tuple, tile: int, at_once, group, *, longest_first: bool, grows: bool = True):
-        """Return the scheduler of tiles of so many rows, of which `at_once` matrices share L2."""
+        """Return the scheduler of tiles of a given number of rows, of which `at_once` matrices share L2."""
         tiles, sections, extents = self.divisors or (None, None, None)
         by = {"divisors": tiles, "extents": extents}
         if longest_first:
@@ -291,17 +291,17 @@ def make_tickets(config: ForwardConfig | BackwardConfig, shared: dict, counter: 
 
 
 def queries_of(lengths: Lengths, rows, *, has_tail: bool) -> Sequences:
-    """Return the sequences of queries in a matrix of so many rows."""
+    """Return the sequences of queries in a matrix of a given number of rows."""
     return _sequences(lengths, rows, lengths.q_begins, lengths.q_used, has_tail=has_tail)
 
 
 def keys_of(lengths: Lengths, rows, *, has_tail: bool) -> Sequences:
-    """Return the sequences of keys in a matrix of so many rows."""
+    """Return the sequences of keys in a matrix of a given number of rows."""
     return _sequences(lengths, rows, lengths.k_begins, lengths.k_used, has_tail=has_tail)
 
 
 def cached_keys(lengths: Lengths, rows, table: cute.Tensor | None, page: int, cached: CachedKeys) -> Sequences:
-    """Return the sequences of cached keys in a matrix of so many rows, or in pages of it."""
+    """Return the sequences of cached keys in a matrix of a given number of rows, or in pages of it."""
     count, pitch = cute.size(lengths.k_used), cached.pitch
     if table is not None:
         most = cute.size(table, mode=[1]) * page

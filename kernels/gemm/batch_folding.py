@@ -1,11 +1,12 @@
 """Fold the leading dimensions of a product into the rows of one matrix, or into a batch, by views alone.
 
-The leading dimensions of a product are modes. Each has a stride in each result, in A and B, and in each operand of the
-epilogue: 0 where that is broadcast. Neighbours that step evenly in all of them join into one mode. Modes along which B
-and rows stay the same are rows of one matrix as well as products of a batch: the longest makes the rows, and the others
-the batch, unless TMA reaches A, or else the results, or the tiles, or threads reach A, only with other rows.
+The leading dimensions of a product are modes. A mode has a stride in each tensor: the results, A, B, and each operand
+of the epilogue; the stride is 0 where the tensor is broadcast. Neighbouring modes join into one mode if they step
+evenly in all tensors. A mode along which B and row operands are constant may become rows of one matrix or products of a
+batch. The longest such mode becomes the rows, and the others the batch. Another mode becomes the rows if only then TMA
+reaches A, or else the results, or else the tiles, or threads reach A.
 
-An epilogue that counts rows or products, or reduces along rows, keeps their order: only neighbours join there.
+If an epilogue counts rows or products, or reduces along rows, their order is kept: only neighbouring modes join.
 """
 
 from __future__ import annotations
@@ -150,7 +151,7 @@ def _modes(problem: Problem, graph: Graph) -> list[_Mode]:
 
 
 def _aligned(shape: Sequence[int], stride: Sequence[int], count: int) -> tuple[int, ...]:
-    """Align the strides of so many leading dimensions at the right, 0 where they are broadcast."""
+    """Align the strides of a given number of leading dimensions at the right, 0 where they are broadcast."""
     steps = [0 if extent == 1 else step for extent, step in zip(shape, stride, strict=True)]
     return (*[0] * (count - len(steps)), *steps[max(len(steps) - count, 0) :])
 

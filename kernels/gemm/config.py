@@ -37,7 +37,7 @@ class GemmConfig:
     warpgroups : 1, 2 or 3
         Warpgroups that multiply one tile, stacked along M.
     consumers : 1 or 2
-        Groups of so many warpgroups that take output tiles in turn, each storing while the other multiplies.
+        Groups of `warpgroups` warpgroups that take output tiles in turns: one stores while the other multiplies.
     stages : int
         Stages of A and B; as many as fit if 0.
     cluster_m, cluster_n : int

@@ -11,7 +11,7 @@ from cutepy.device.main_loop import MainLoop
 from cutepy.device.promotion import PromotedLoop
 from cutepy.device.schedulers import KTiles, Persistent, Work
 from cutepy.kernels.gemm.config import GemmConfig
-from cutepy.kernels.gemm.finishing import Finishing
+from cutepy.kernels.gemm.finishing import ConsumerEpilogue
 from cutepy.kernels.gemm.schedules import Cooperative
 from cutepy.kernels.gemm.tile_coords import TileCoords
 
@@ -48,14 +48,14 @@ class Consumer:
         Schedule, as `seated` returns it.
     tile_coords : TileCoords
     loop : MainLoop or PromotedLoop
-    finishing : Finishing
+    finishing : ConsumerEpilogue
     """
 
     config: GemmConfig
     schedule: Cooperative
     tile_coords: TileCoords
     loop: MainLoop | PromotedLoop
-    finishing: Finishing
+    finishing: ConsumerEpilogue
 
     def first_state(self, k: KTiles) -> ConsumerState:
         """Return the state before the first tile."""

@@ -1,7 +1,7 @@
 """Copies of a product's tensors before the kernel reads them: their number and their layouts.
 
-TMA moves 16-byte units. What it can't reach is copied to where it can, unless threads are expected to load it in less
-time; and rows of a batch that would fill their tiles badly are copied together.
+TMA moves 16-byte units. A tensor that TMA can't reach is copied, unless loads by threads are expected to take less
+time. Rows of a batch that would fill their tiles badly are copied into one matrix.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ def _directly(tiles: Iterable[Description]) -> bool:
 
 
 def _widened(each: Description) -> Description:
-    """Describe matrices like these, with contiguous rows of whole units of 16 bytes."""
+    """Describe matrices of the same extents, with contiguous rows padded to whole units of 16 bytes."""
     return new_result((*each.shape[:-1], _whole_units(each)), each.dtype, "row", each.device)
 
 

@@ -5,17 +5,17 @@ from functools import partial
 
 import cutlass.cute as cute
 
-from cutepy.device.finish import Finish
+from cutepy.device.finish import SubtileEpilogue
 from cutepy.device.pipeline import TmaRing
 
 
 @dataclass(frozen=True)
-class Finishing:
-    """Read a subtile's operands, compute the graph, and store its results.
+class ConsumerEpilogue:
+    """Epilogue of a consumer: read the operands of a subtile, compute the graph, and store its results.
 
     Attributes
     ----------
-    finish : Finish
+    finish : SubtileEpilogue
     fragments : tuple
         Registers for rows and columns, and the scalars.
     ring : TmaRing or None
@@ -28,7 +28,7 @@ class Finishing:
         Destination of each result's partial reductions; None for a tile.
     """
 
-    finish: Finish
+    finish: SubtileEpilogue
     fragments: tuple
     ring: TmaRing | None
     reads: tuple

@@ -23,7 +23,7 @@ from cutlass.cute.nvgpu import cpasync
 
 from cutepy.device import rules, smem, tma
 from cutepy.device.epilogue import make_tile_load, make_tile_store
-from cutepy.device.finish import Finish
+from cutepy.device.finish import SubtileEpilogue
 from cutepy.device.fragment import AccumulatorTile
 from cutepy.device.main_loop import make_main_loop
 from cutepy.device.overlap import follow_launch
@@ -36,7 +36,7 @@ from cutepy.dsl.atoms import to_tiled_mma
 from cutepy.dsl.element_types import element_type, multiplied_type
 from cutepy.kernels.gemm.config import PRODUCER_THREADS, GemmConfig
 from cutepy.kernels.gemm.consumers import Consumer, consume
-from cutepy.kernels.gemm.finishing import Finishing
+from cutepy.kernels.gemm.finishing import ConsumerEpilogue
 from cutepy.kernels.gemm.loading import LOAD_WARP, TILE_LOAD_WARP, dealing_warp, find_loading
 from cutepy.kernels.gemm.producers import MixedLoads, OperandLoads, TileLoads, produce
 from cutepy.kernels.gemm.rings import make_rings
@@ -265,7 +265,7 @@ class Gemm:
         """Make the epilogue of a tile."""
         outs, reads = self.make_stores(schedule, tiled_mma, results), self.make_reads(schedule, tiled_mma, added)
         finish = self.make_finish(operands, tensors, schedule.tidx)
-        return Finishing(finish, finish.make_fragments(), tile_ring, reads, outs, partials)
+        return ConsumerEpilogue(finish, finish.make_fragments(), tile_ring, reads, outs, partials)
 
     def make_finish(self, operands, tensors, tidx):
         """Make the evaluation of the graph on a subtile."""
@@ -273,7 +273,7 @@ class Gemm:
         coordinates = sm90.AccumulatorCoordinates(config.tiled_mma, (config.tile_m, config.tile_n))
         m, n = (cute.size(tensor, mode=[0]) for tensor in tensors[:2])
         tile = AccumulatorTile(coordinates, config.epi_tile, tidx)
-        return Finish(self.graph, tile, operands, m, n, self.product_steps(tensors[0]))
+        return SubtileEpilogue(self.graph, tile, operands, m, n, self.product_steps(tensors[0]))
 
     def product_steps(self, a):
         """Return the step of each mode of A's batch in the index of a product."""

@@ -1,8 +1,8 @@
 """Plan of a product: the copies and the kernel for any epilogue, scales and strides.
 
-A plan sees the tensors as matrices, or a batch of them (`batch_folding`), decides what is copied (`copies`), chooses
-and compiles the kernel, and says how each tensor becomes what that takes (`routes`). It is made once for tensors of one
-description; a launch follows it.
+A plan views the tensors as matrices or batches of matrices (`batch_folding`), decides which tensors are copied
+(`copies`), chooses and compiles the kernel, and fixes the route from each tensor to an argument of the kernel
+(`routes`). A plan is made once for all tensors of one description, and every launch follows it.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import torch
 from cutepy.device import rules
 from cutepy.epilogues.graph import Graph
 from cutepy.epilogues.standard import standard_of
+from cutepy.host.launches import OptionalTensor
 from cutepy.kernels.gemm.batch_folding import join, keeps_order
 from cutepy.kernels.gemm.compilation import compile_fused, compile_gemm
 from cutepy.kernels.gemm.copies import Copies, Copy, cheapest
@@ -26,12 +27,11 @@ from cutepy.kernels.gemm.heuristic.choice import ChosenKernel, chosen_us
 from cutepy.kernels.gemm.operands import Description, Problem, reached, signature_of
 from cutepy.kernels.gemm.results import partial_description
 from cutepy.kernels.gemm.routes import (
-    Given,
     Launch,
     ResultRoute,
     Route,
-    Take,
-    Way,
+    TensorStep,
+    View,
     as_vector,
     converted,
     current_device,
@@ -92,7 +92,7 @@ def plan_gemm(problem: Problem, chosen: ChosenKernel | None = None, *, choose: C
     if is_transposed:
         m, n = n, m
     check_tiles(config, m, n, k, batch)
-    ways = _Ways(given, views, copies, is_transposed)
+    ways = _TensorViews(given, views, copies, is_transposed)
     takes = ways.takes(steps)
     writes = [ways.written(place, config, m, n) for place in range(len(graph.results))]
     device = problem.a.device
@@ -116,7 +116,7 @@ def _plain(
     kernel: Callable[..., Any],
     config: ProductConfig,
     is_transposed: bool,
-    ways: _Ways,
+    ways: _TensorViews,
     c: int | None,
     bias: int | None,
     result: Description,
@@ -135,7 +135,7 @@ def _plain(
         a: torch.Tensor,
         b: torch.Tensor,
         operands: Sequence[Any],
-        outs: Sequence[Given],
+        outs: Sequence[OptionalTensor],
         scales: object = None,
     ) -> Sequence[torch.Tensor]:
         if index is not None and index != current_device():
@@ -157,12 +157,12 @@ def _plain(
     return launch
 
 
-def _see(tensor: Any, way: Way | None) -> Any:  # noqa: ANN401
-    """View a tensor by shape and strides; as it is without these."""
+def _see(tensor: Any, way: View | None) -> Any:  # noqa: ANN401
+    """View a tensor by a shape and strides, or return the tensor if none are given."""
     return tensor if way is None else view(tensor, *way)
 
 
-class _Ways:
+class _TensorViews:
     """Views and copies by which each tensor of a problem becomes an operand of the kernel.
 
     Parameters
@@ -178,7 +178,7 @@ class _Ways:
         self.given, self.views, self.copies, self.is_transposed = given, views, copies, is_transposed
         self.graph, self.joined = given.graph, copies.joined
 
-    def takes(self, steps: Sequence[Take | None]) -> list[Take | None]:
+    def takes(self, steps: Sequence[TensorStep | None]) -> list[TensorStep | None]:
         """Return the steps that prepare A, B and each operand for the kernel, after the given conversions."""
         copies = self.copies
         found = [self._take(copies.a, self.given.a, self.views.a, self.of_a)]
@@ -195,13 +195,13 @@ class _Ways:
         return found
 
     @staticmethod
-    def _take(copy: Copy | None, given: Description, seen: Description, way: Way | None) -> Take | None:
+    def _take(copy: Copy | None, given: Description, seen: Description, way: View | None) -> TensorStep | None:
         if copy is None:
             return None if way is None else viewing(way)
         first = None if seen[:2] == given[:2] else viewing((seen.shape, seen.stride))
         return in_turn(first, copy.of, None if way is None else viewing(way))
 
-    def _vector(self, place: int) -> Take | None:
+    def _vector(self, place: int) -> TensorStep | None:
         """Return the step that makes a scalar, a row or a column an operand."""
         given, joined = self.given.operands[place], self.joined.operands[place]
         assert given is not None
@@ -218,39 +218,39 @@ class _Ways:
         return bias is None or self._vector(bias) is None
 
     @property
-    def of_a(self) -> Way | None:
-        """The kernel's view of A, or of its copy; None as it is."""
+    def of_a(self) -> View | None:
+        """The kernel's view of A, or of the copy of A; None if that is the tensor itself."""
         return self._way("a", self.joined.a, self.copies.rest.a if self.copies.a else self.given.a, by_threads=True)
 
     @property
-    def of_b(self) -> Way | None:
-        """The same of B."""
+    def of_b(self) -> View | None:
+        """The kernel's view of B, or of the copy of B; None if that is the tensor itself."""
         return self._way("b", self.joined.b, self.copies.rest.b if self.copies.b else self.given.b, by_threads=True)
 
-    def of_tile(self, place: int) -> Way | None:
-        """Tell how the kernel sees an operand that is a tile, or its copy."""
+    def of_tile(self, place: int) -> View | None:
+        """Return the kernel's view of a tile operand, or of its copy; None if that is the tensor itself."""
         given = self.copies.rest.operands[place] if self.copies.operands[place] else self.given.operands[place]
         joined = self.joined.operands[place]
         assert given is not None
         assert joined is not None
         return self._way(self.graph.operands[place].name, joined, given, self.is_transposed)
 
-    def of_result(self, place: int) -> Way | None:
-        """Return the view by which the kernel writes a tile result, or of the buffer that it writes instead."""
+    def of_result(self, place: int) -> View | None:
+        """Return the kernel's view of a tile result, or of the buffer that the kernel writes in its place."""
         written = self.copies.rest.results[place] if self.copies.results[place] else self.given.results[place]
         return self._way("out", self.joined.results[place], written, self.is_transposed)
 
     @staticmethod
     def _way(
         name: str, seen: Description, given: Description, is_transposed: bool = False, *, by_threads: bool = False
-    ) -> Way | None:
+    ) -> View | None:
         shape, stride = seen.shape, reached(name, seen, by_threads=by_threads).stride
         if is_transposed:
             shape, stride = transposed((shape, stride))
         return None if (shape, stride) == given[:2] else (shape, stride)
 
     def written(self, place: int, config: ProductConfig, m: int, n: int) -> ResultRoute:
-        """Tell how a result comes about, by a kernel that computes products of M x N."""
+        """Return the route of a result, for a kernel that computes M x N products."""
         result, seen = self.given.results[place], self.views.results[place]
         if self.graph.reduction(self.graph.results[place]) is None:
             if not self.copies.results[place]:
@@ -303,8 +303,8 @@ def _part_by_part(problem: Problem) -> Launch:
         a: torch.Tensor,
         b: torch.Tensor,
         operands: Sequence[Any],
-        outs: Sequence[Given],
-        scales: tuple[Given, Given] = (None, None),
+        outs: Sequence[OptionalTensor],
+        scales: tuple[OptionalTensor, OptionalTensor] = (None, None),
     ) -> Sequence[torch.Tensor]:
         made = [each.new() if out is None else out for each, out in zip(problem.results, outs, strict=True)]
         for n in range(leading[along]):
@@ -339,8 +339,8 @@ def _flattened(problem: Problem) -> Launch:
         a: torch.Tensor,
         b: torch.Tensor,
         operands: Sequence[Any],
-        outs: Sequence[Given],
-        scales: tuple[Given, Given] = (None, None),
+        outs: Sequence[OptionalTensor],
+        scales: tuple[OptionalTensor, OptionalTensor] = (None, None),
     ) -> Sequence[torch.Tensor]:
         n, k = b.shape[-2:]
         pairs = zip(graph.operands, operands, strict=True)

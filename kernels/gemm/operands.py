@@ -185,7 +185,7 @@ def matrix(
 
 
 def _matrix_of_units(tensor: Description, unit_bytes: int, ragged: int | None, *, is_operand: bool) -> Matrix | None:
-    """Return the layout by which a matrix is reached in units of so many bytes; None if it isn't."""
+    """Return the layout by which a matrix is reached in units of a given number of bytes; None if it isn't."""
     unit, shape = unit_bytes // tensor.dtype.itemsize, tensor.shape[-2:]
     if tensor.address_bytes % unit_bytes:
         return None
@@ -211,9 +211,9 @@ def _matrix_of_units(tensor: Description, unit_bytes: int, ragged: int | None, *
 
 
 def default_dtype(a: torch.dtype, *, sums: bool = False) -> torch.dtype:
-    """Return the default dtype of results, given A's: the same, or bfloat16 of 8-bit operands.
+    """Return the default dtype of results by the dtype of A: that dtype, or bfloat16 for 8-bit operands.
 
-    With `sums` of integers, it is the accumulators'.
+    With `sums`, products of integers have the dtype of their accumulators.
     """
     if a in INTEGER_DTYPES and sums:
         return SUMS_DTYPE

@@ -13,19 +13,20 @@ from cutepy.device import rules
 from cutepy.device.rules import ragged as groups
 from cutepy.epilogues.constants import number_for
 from cutepy.epilogues.graph import Operand, Reduction
+from cutepy.host.launches import OptionalTensor
 from cutepy.kernels.gemm.families import ProductConfig
 from cutepy.kernels.gemm.gpu import gpu_of
 from cutepy.kernels.gemm.operands import UNIT_BYTES, Description, matrix, reachable, reached
 from cutepy.kernels.gemm.results import finished
 from cutepy.runtime.execution import EXECUTION
 
-Given = torch.Tensor | None
-Take = Callable[[Any], Any]
+TensorStep = Callable[[Any], Any]
 Launch = Callable[
-    [torch.Tensor, torch.Tensor, Sequence[Any], Sequence[Given], tuple[Given, Given]], Sequence[torch.Tensor]
+    [torch.Tensor, torch.Tensor, Sequence[Any], Sequence[OptionalTensor], tuple[OptionalTensor, OptionalTensor]],
+    Sequence[torch.Tensor],
 ]
 """Computes (a, b, operands, outs, scales along K): each result into its out, or a new tensor where that is None."""
-Way = tuple[tuple[int, ...], tuple[int, ...]]
+View = tuple[tuple[int, ...], tuple[int, ...]]
 """Shape and strides by which a tensor is seen: those that are meant, where an extent of 1 leaves a stride open."""
 
 # Torch's compiled code makes views by this, at a third of what operators cost a call.
@@ -36,7 +37,7 @@ READ_BY_KERNELS = frozenset((torch.float32, torch.float16, torch.bfloat16, torch
 """Floats that kernels convert to fp32 themselves."""
 
 
-def converted(operand: Operand, given: Description | None) -> tuple[Take | None, Description | None]:
+def converted(operand: Operand, given: Description | None) -> tuple[TensorStep | None, Description | None]:
     """Convert unsupported types, floats of 64 bits and other 8-bit ones, to fp32; check numbers."""
     if given is None:
         return partial(number_for, operand.name, operand.type), None
@@ -46,7 +47,7 @@ def converted(operand: Operand, given: Description | None) -> tuple[Take | None,
     return torch.Tensor.float, Description(tuple(made.shape), made.stride(), made.dtype, given.device)
 
 
-def as_vector(given: Description, shape: tuple[int, ...], stride: tuple[int, ...]) -> Take | None:
+def as_vector(given: Description, shape: tuple[int, ...], stride: tuple[int, ...]) -> TensorStep | None:
     """See a scalar, a row or a column by a shape and strides, copied where its elements are not beside each other."""
     if shape == (1,):
         return None if given.shape == (1,) else partial(torch.reshape, shape=(1,))
@@ -56,24 +57,24 @@ def as_vector(given: Description, shape: tuple[int, ...], stride: tuple[int, ...
     return in_turn(viewing((shape, stride)), torch.Tensor.contiguous)
 
 
-def viewing(way: Way) -> Take:
+def viewing(way: View) -> TensorStep:
     """View a tensor by a shape and strides."""
     shape, stride = way
     return lambda tensor: view(tensor, shape, stride)
 
 
-def viewing_whole(shape: Sequence[int]) -> Take:
+def viewing_whole(shape: Sequence[int]) -> TensorStep:
     """View a contiguous tensor by another shape."""
     return viewing((tuple(shape), tuple(math.prod(shape[n + 1 :]) for n in range(len(shape)))))
 
 
-def transposed(way: Way) -> Way:
+def transposed(way: View) -> View:
     """Exchange rows and columns."""
     shape, stride = ((*each[:-2], each[-1], each[-2]) for each in way)
     return shape, stride
 
 
-def in_turn(*takes: Take | None) -> Take | None:
+def in_turn(*takes: TensorStep | None) -> TensorStep | None:
     """Compose steps into one; None without any step."""
     made = [take for take in takes if take is not None]
     if len(made) < 2:
@@ -87,11 +88,11 @@ class ResultRoute(NamedTuple):
     Attributes
     ----------
     result : Description
-    view : Way or None
+    view : View or None
         View of the kernel, or its copy; None as it is.
     kernel : Description or None
         Description of the tensor that the kernel writes instead: one with more columns, or partial reductions.
-    way : Way or None
+    way : View or None
         View of the kernel of that.
     reduction : Reduction or None
         Of the kernel's results, which are transposed if the product is.
@@ -102,14 +103,14 @@ class ResultRoute(NamedTuple):
     """
 
     result: Description
-    view: Way | None = None
+    view: View | None = None
     kernel: Description | None = None
-    way: Way | None = None
+    way: View | None = None
     reduction: Reduction | None = None
     in_pairs: bool = False
-    fill: Take | None = None
+    fill: TensorStep | None = None
 
-    def begin(self, out: Given) -> tuple[Given, torch.Tensor]:
+    def begin(self, out: OptionalTensor) -> tuple[OptionalTensor, torch.Tensor]:
         """Return the result, if it is there already, and the tensor that the kernel writes."""
         if self.kernel is not None:
             made = self.kernel.new() if self.fill is None else self.fill(out)
@@ -117,7 +118,7 @@ class ResultRoute(NamedTuple):
         out = self.result.new() if out is None else out
         return out, out if self.view is None else out.as_strided(*self.view)
 
-    def end(self, out: Given, got: torch.Tensor) -> torch.Tensor:
+    def end(self, out: OptionalTensor, got: torch.Tensor) -> torch.Tensor:
         """Return the result, from the tensor that the kernel has written."""
         if self.kernel is None:
             assert out is not None, "is made before"
@@ -156,7 +157,7 @@ class Route(NamedTuple):
     kernel: Callable[..., Any]
     sms: int
     is_transposed: bool
-    takes: tuple[Take | None, ...]
+    takes: tuple[TensorStep | None, ...]
     writes: tuple[ResultRoute, ...]
     device: int | None
 
@@ -166,7 +167,7 @@ class Route(NamedTuple):
         kernel: Callable[..., Any],
         config: ProductConfig,
         is_transposed: bool,
-        takes: Sequence[Take | None],
+        takes: Sequence[TensorStep | None],
         writes: Sequence[ResultRoute],
     ) -> Route:
         """Build the route to a kernel."""
@@ -180,8 +181,8 @@ class Route(NamedTuple):
         a: torch.Tensor,
         b: torch.Tensor,
         operands: Sequence[Any],
-        outs: Sequence[Given],
-        scales: tuple[Given, Given] = (None, None),
+        outs: Sequence[OptionalTensor],
+        scales: tuple[OptionalTensor, OptionalTensor] = (None, None),
         ends: tuple[torch.Tensor, ...] = (),
     ) -> list[torch.Tensor]:
         """Compute the results; of groups with these `ends`."""
@@ -200,7 +201,7 @@ class Route(NamedTuple):
 class MatrixSteps(NamedTuple):
     """Steps that make a matrix one that TMA reaches: the step or None, its result, and whether it is a copy."""
 
-    take: Take | None
+    take: TensorStep | None
     seen: Description
     copied: bool = False
 

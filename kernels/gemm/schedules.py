@@ -16,7 +16,7 @@ from cutepy.device.exchange import ClusterSums
 from cutepy.device.rasterise import Divisors
 from cutepy.device.schedulers import Persistent, Work
 from cutepy.device.stream_k import StreamK
-from cutepy.device.turns import Turns
+from cutepy.device.turns import PingpongOrder
 from cutepy.device.workspace import WorkspaceSums
 from cutepy.kernels.gemm.config import PRODUCER_THREADS, GemmConfig
 
@@ -54,7 +54,7 @@ class Cooperative:
         return ()
 
     def skip_first(self, state, count):
-        """Advance a ring's state past the tile before this consumer's first, of so many stages."""
+        """Advance a ring's state past the tile before this consumer's first, of a given number of stages."""
         return state
 
     def skip_others(self, state, count):
@@ -90,14 +90,14 @@ class Pingpong(Cooperative):
 
     Attributes
     ----------
-    turns : Turns, optional
+    turns : PingpongOrder, optional
         Order of the tensor cores' use; threads that were `seated` have it.
-    reading : Turns, optional
+    reading : PingpongOrder, optional
         Order in the ring of the epilogue's tiles, if it reads any.
     """
 
-    turns: Turns | None = None
-    reading: Turns | None = None
+    turns: PingpongOrder | None = None
+    reading: PingpongOrder | None = None
 
     @cute.jit
     def seated(self):
@@ -107,8 +107,8 @@ class Pingpong(Cooperative):
         consumer = cute.arch.make_warp_uniform(tidx // threads)
         barriers, reading = self.config.named_barriers, None
         if cutlass.const_expr(len(self.config.signature.added) > 0):
-            reading = Turns(barriers["read"], consumer, threads)
-        turns = Turns(barriers["multiply"], consumer, threads)
+            reading = PingpongOrder(barriers["read"], consumer, threads)
+        turns = PingpongOrder(barriers["multiply"], consumer, threads)
         return replace(self, tidx=tidx % threads, consumer=consumer, turns=turns, reading=reading)
 
     @cute.jit

@@ -1,10 +1,11 @@
 """Workspaces in global memory for stream-K and dynamic scheduling, one for each stream.
 
-A workspace has flags, 0 before and after each launch, and fp32 sums (`stream_k`), a tile for each SM at most: 16.5 MiB
-for 132 SMs and tiles of 128x256. The first flag counts the tiles that were taken (`dynamic`). Each stream of a GPU has
-one, which grows to the largest that was asked for. What a stream captures into a CUDA graph has flags of its own for
-good, of a stock that is made beforehand: nobody says when a graph is gone, and replays may go to any stream. Its sums
-are the graph's own memory. Without stock the graph sets the flags of each launch to 0 itself, which costs it a node.
+A workspace has flags, which are 0 before and after each launch, and fp32 sums (`stream_k`): at most one tile for each
+SM, which is 16.5 MiB for 132 SMs and tiles of 128x256. The first flag counts the tiles that were taken (`dynamic`).
+Each stream of a GPU has one workspace, which grows to the largest requested size. A launch captured into a CUDA graph
+gets flags of its own for good, from a stock that is allocated beforehand, because no event tells when a graph is
+destroyed, and replays may go to any stream. The sums of the launch are memory of the graph. When the stock is empty,
+the graph sets the flags of each launch to 0 by a node of its own.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class Workspaces:
         self.captured: dict[tuple[int, int], torch.Tensor] = {}
 
     def take(self, elements: int) -> Workspace:
-        """Return the current stream's workspace with at least so many sums; a capture gets one of its own."""
+        """Return the current stream's workspace with at least a given number of sums; a capture gets one of its own."""
         if self.device.type != "cuda":
             # in the simulator a launch that ends in an error may leave flags that are not 0
             return self._made(elements)

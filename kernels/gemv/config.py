@@ -181,7 +181,7 @@ class GemvConfig:
 
     @property
     def flying_bytes(self) -> int:
-        """Bytes of B in flight to an SM with so many CTAs."""
+        """Bytes of B in flight to an SM with a given number of CTAs."""
         return self._cta_bytes * self.ctas_per_sm
 
     @property

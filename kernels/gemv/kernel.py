@@ -1,9 +1,9 @@
 """The device code of the products of few rows: no tensor core, B streamed once through registers (traced).
 
-A CTA computes `tile_m` rows of `tile_n` columns. Each of its warps multiplies its rows of B, or shares their K with
-others (`cutepy.device.dot_products`), and leaves its sums in shared memory; then each thread adds up, in the order of
-the warps, what all warps found for an element, or for the neighbours that an epilogue parts, computes the epilogue's
-graph for it, and stores. What the graph reads beside is loaded before the products are begun, and used after.
+A CTA computes `tile_m` rows of `tile_n` columns. Each warp multiplies its rows of B, or its part of their K
+(`cutepy.device.dot_products`), and writes its sums to shared memory. Each thread then adds the sums of all warps, in
+the order of the warps, for its elements, computes the graph of the epilogue, and stores. An element is a group of
+neighbours where the epilogue splits columns. Operands of the graph are loaded before the products begin.
 """
 
 import cutlass
@@ -12,8 +12,8 @@ from cutlass import Float32
 
 from cutepy.device import reduce, rules, smem
 from cutepy.device.dot_products import DotProducts
-from cutepy.device.finish import Finish
-from cutepy.device.fragment import OwnColumns
+from cutepy.device.finish import SubtileEpilogue
+from cutepy.device.fragment import ThreadColumns
 from cutepy.device.overlap import follow_launch
 from cutepy.kernels.gemm.kernel import Gemm
 from cutepy.kernels.gemm.standard import StandardGemm
@@ -60,7 +60,7 @@ class Streaming:
         sums = smem.share(config.smem, sums=Float32)["sums"]
         shared = cute.make_tensor(sums, cute.make_ordered_layout(config.sums, order=(2, 1, 0)))
         m, n = cute.size(a, mode=[0]), cute.size(b, mode=[0])
-        finish = Finish(self.graph, OwnColumns(self.graph.widest), operands, m, n)
+        finish = SubtileEpilogue(self.graph, ThreadColumns(self.graph.widest), operands, m, n)
         places = self.places(tidx)
         loaded = [self.load_beside(finish, row + down, column + along) for down, along, _ in places]
 

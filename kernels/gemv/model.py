@@ -1,7 +1,7 @@
 """Analytical model of products of few rows, from an H200's data sheet; not yet measured.
 
-CTAs of one SM read B together, at the pace of the slowest of these: memory, the SM's loads from it, its loads of A from
-L1, the bytes in flight, or the multiply-adds; somewhat slower where others come close.
+The CTAs of an SM read B at the rate of the slowest resource: device memory, the loads of the SM from it, the loads of A
+from L1, the bytes in flight, or the multiply-adds. The rate is somewhat lower where two resources are close.
 """
 
 from dataclasses import dataclass

@@ -17,7 +17,7 @@ from cutepy.kernels.gemm.compilation import SOURCES as GEMM_SOURCES, fused_examp
 from cutepy.kernels.gemm.gpu import HOPPER, gpu_of
 from cutepy.kernels.gemm.op import check_tiles
 from cutepy.kernels.gemm.operands import Description, Problem, address_bytes, signature_of
-from cutepy.kernels.gemm.routes import ResultRoute, Route, Take, as_vector, converted, in_turn, taking, transposed
+from cutepy.kernels.gemm.routes import ResultRoute, Route, TensorStep, as_vector, converted, in_turn, taking, transposed
 from cutepy.kernels.gemm.scales import Scales
 from cutepy.kernels.grouped.choice import select_grouped
 from cutepy.kernels.grouped.config import Along, GroupedConfig, has_one_for_each, ragged_modes
@@ -83,7 +83,7 @@ _routes: Launches[Route] = Launches()
 
 
 def find_groups_route(problem: Problem, along: Along, count: int) -> Route:
-    """Choose the route for groups of tensors like these: (M, K), (N, K) and (M, N), or a matrix for each group."""
+    """Choose the route of a grouped product: tensors (M, K), (N, K) and (M, N), or one matrix for each group."""
     graph, padded = problem.graph, len(problem.a.shape) == len(problem.b.shape) == 3
     modes = ragged_modes(along, 8 * problem.a.dtype.itemsize)
     of_a, of_b = (
@@ -91,12 +91,12 @@ def find_groups_route(problem: Problem, along: Along, count: int) -> Route:
         for name, each, mode in zip("ab", (problem.a, problem.b), modes, strict=False)
     )
     a, b = of_a.seen, of_b.seen
-    takes: list[Take | None] = [of_a.take, of_b.take]
+    takes: list[TensorStep | None] = [of_a.take, of_b.take]
     operands: list[Description | None] = []
     tiles = []
     for operand, given in zip(graph.operands, problem.operands, strict=True):
         step, seen = converted(operand, given)
-        take: Take | None = None
+        take: TensorStep | None = None
         if seen is not None and operand.shape == "tile":
             take, seen, _ = taking(operand.name, seen, modes[2], is_operand=False)
             tiles.append(len(takes))

@@ -8,7 +8,7 @@ from cutlass import Float32
 from cutepy.device import smem
 from cutepy.device.bands import Band
 from cutepy.device.combining import VECTOR, CombinedRow, Parts, log_sum
-from cutepy.device.key_parts import KeysSeen, slot_of
+from cutepy.device.key_parts import VisibleKeys, slot_of
 from cutepy.device.overlap import follow_launch
 from cutepy.device.sequences import Sequences
 from cutepy.kernels.mla.config import COMBINING_WARPS, LATENT, ROWS, MlaConfig
@@ -88,7 +88,7 @@ class Combine:
         _, step, _ = cute.arch.grid_dim()
         row, share = group * (COMBINING_WARPS // self.sharing) + warp // self.sharing, warp % self.sharing
         tile = row // ROWS
-        seen = KeysSeen(keys, band, self.config.last_row(tile))
+        seen = VisibleKeys(keys, band, self.config.last_row(tile))
         for sequence in cutlass.range(first_sequence, keys.count, step, unroll=1):
             if row < band.queries:
                 first, count = cutlass.Int32(0), cutlass.Int32(0)

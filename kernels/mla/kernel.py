@@ -25,7 +25,7 @@ from cutepy.device.bands import Band, mask_behind
 from cutepy.device.dequantising import Dequantisation, make_dequantisation, stages_to_load
 from cutepy.device.epilogue import Stage, make_stage
 from cutepy.device.fragment import AccumulatorTile, make_subtile
-from cutepy.device.key_parts import KeyParts, KeysSeen, Piece
+from cutepy.device.key_parts import KeyParts, Piece, VisibleKeys
 from cutepy.device.marks import mark
 from cutepy.device.overlap import follow_launch
 from cutepy.device.pages import make_paged_loads
@@ -63,13 +63,13 @@ class CtaRows:
     ----------
     row : Int32
         Index of the tile of queries.
-    seen : KeysSeen
+    seen : VisibleKeys
     table : Tensor or None
         Pages of each sequence's keys; None if keys are not in pages.
     """
 
     row: cutlass.Int32
-    seen: KeysSeen
+    seen: VisibleKeys
     table: cute.Tensor | None
 
     def keys(self, sequence):
@@ -286,7 +286,7 @@ class MlaConsumer:
 
     @cute.jit
     def sum_first(self, state):
-        """Sum values as the warpgroup of the first block."""
+        """Multiply probabilities by values, in the warpgroup of the first block of keys."""
         factors = self.softmax.update(self.qk.tCrC)
         self.write_rows(self.softmax.maximum)
         self.arrive_at("first")
@@ -533,7 +533,7 @@ class Mla:
         if cutlass.const_expr(config.causal and not config.is_split):
             # The last rows see the most keys: the longest tiles begin first.
             row = row_tiles - 1 - row
-        cta_rows = CtaRows(row, KeysSeen(keys, band, config.last_row(row)), table)
+        cta_rows = CtaRows(row, VisibleKeys(keys, band, config.last_row(row)), table)
         tiles = Persistent((1, 1), 1, (config.cluster, 1))
         schedule = KeyParts(cta_rows.seen, 1, KEYS, cutlass.Int32(1), tiles, count, LEAST_TILES)
         run = schedule.pieces if config.is_split else schedule.sequence

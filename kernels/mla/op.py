@@ -47,7 +47,7 @@ def plan(
     pitch: int | None = None,
     count: int | None = None,
 ) -> Callable[..., None]:
-    """Compile latent attention for tensors like these, which have elements and have been checked.
+    """Compile latent attention for tensors of this description, which have elements and have been checked.
 
     Parameters
     ----------

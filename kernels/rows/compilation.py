@@ -10,6 +10,7 @@ import torch
 from cutepy.host.compilation import compile
 from cutepy.host.declared import Deferred
 from cutepy.host.function import Function
+from cutepy.host.launches import OptionalTensor
 from cutepy.host.specs import TensorSpec, dtype_name
 from cutepy.kernels.gemm.gpu import HOPPER
 
@@ -21,8 +22,6 @@ SCALE = TensorSpec("float32", (1,), align=4)
 SCALES = TensorSpec("float32", ("rows", "blocks"), strides=("row", "block"), align=4)
 """A number of each row, or of each block of it."""
 
-Given = torch.Tensor | None
-
 
 @cache
 def compile_rows(kernel: str, config: Any, *arguments: TensorSpec | float | None) -> Function:  # noqa: ANN401
@@ -32,7 +31,7 @@ def compile_rows(kernel: str, config: Any, *arguments: TensorSpec | float | None
 
 
 def check_rows(rows: int, parts: int = 1) -> None:
-    """Refuse more rows than a launch has indices for, each of so many parts that CTAs have.
+    """Refuse more rows than a launch has indices for, each of a given number of parts that CTAs have.
 
     Raises
     ------
@@ -43,7 +42,7 @@ def check_rows(rows: int, parts: int = 1) -> None:
         raise ValueError(f"there must be {most} rows at most, got {rows}; part them")
 
 
-def elems_of(first: torch.Tensor, *others: Given) -> int:
+def elems_of(first: torch.Tensor, *others: OptionalTensor) -> int:
     """Return how many elements the vectors of tensors have, (rows, columns) or (columns,): a power of 2.
 
     As many as 16 bytes hold of the first, which is read most, and as the addresses and strides of all allow. A tensor
@@ -78,7 +77,7 @@ def row_spec(name: str, dtype: torch.dtype, elems: int, *, is_whole: bool, rows:
     return TensorSpec(dtype_name(dtype), (rows, "columns"), strides=strides, divisibility=divisibility, align=unit)
 
 
-def specs_of(elems: int, **tensors: Given) -> list[TensorSpec | None]:
+def specs_of(elems: int, **tensors: OptionalTensor) -> list[TensorSpec | None]:
     """Describe tensors (rows, columns), and vectors (columns,), by their names."""
     return [None if each is None else _spec(name, each, elems) for name, each in tensors.items()]
 

@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 import torch
 
 from cutepy.device import rules
+from cutepy.host.launches import OptionalTensor
 from cutepy.host.specs import TensorSpec, dtype_name
 from cutepy.kernels.rows.compilation import (
     SCALE,
     SCALES,
     VECTOR_BYTES,
-    Given,
     check_rows,
     compile_rows,
     elems_of,
@@ -57,7 +57,7 @@ from cutepy.layouts.sm90 import arch
 Launch = Callable[..., None]
 
 
-def _tile(fit: RowFit, staged: Sequence[torch.Tensor], *others: Given) -> tuple[RowTiling, int]:
+def _tile(fit: RowFit, staged: Sequence[torch.Tensor], *others: OptionalTensor) -> tuple[RowTiling, int]:
     """Choose the tiling of the rows of tensors (rows, columns) that are read and written together.
 
     Returns
@@ -77,7 +77,7 @@ def _tile(fit: RowFit, staged: Sequence[torch.Tensor], *others: Given) -> tuple[
     return tile_rows(columns, elems, fit, taken), taken
 
 
-def _part(*tensors: Given, held: int = 8, in_warp: int = 0) -> RowTiling:
+def _part(*tensors: OptionalTensor, held: int = 8, in_warp: int = 0) -> RowTiling:
     """Part the rows of tensors (rows, columns) over CTAs without a cluster: nothing is reduced over a row.
 
     Each of 128 threads of a CTA holds `held` elements, measured as `RowFit`; or each lane `in_warp` of a row that one
@@ -94,7 +94,7 @@ def _part(*tensors: Given, held: int = 8, in_warp: int = 0) -> RowTiling:
 
 
 def plan_quantise(x: torch.Tensor, y: torch.Tensor, *, scaled: str) -> Launch:
-    """Choose and compile the quantisation of rows like these, with the scale of a "tensor", each "row" or "block".
+    """Plan and compile the quantisation of rows, with one scale for the "tensor", for each "row" or each "block".
 
     Returns
     -------
@@ -130,7 +130,7 @@ def plan_quantise(x: torch.Tensor, y: torch.Tensor, *, scaled: str) -> Launch:
 
 
 def plan_softmax(x: torch.Tensor, y: torch.Tensor, *, logarithm: bool) -> Launch:
-    """Choose and compile the softmax of rows like these: launches (x, y)."""
+    """Plan and compile the softmax for rows of this description: launches (x, y)."""
     of_many, taken = _tile(SOFTMAX, [x], y)
     tiling = part_few_rows(of_many, x.shape[0], SOFTMAX)
     staged = stages_rows(tiling, x.shape[0], taken)
@@ -139,16 +139,22 @@ def plan_softmax(x: torch.Tensor, y: torch.Tensor, *, logarithm: bool) -> Launch
 
 
 def plan_softmax_backward(dy: torch.Tensor, y: torch.Tensor, dx: torch.Tensor, *, logarithm: bool) -> Launch:
-    """Choose and compile the gradient of a softmax of rows like these: launches (dy, y, dx)."""
+    """Plan and compile the gradient of a softmax for rows of this description: launches (dy, y, dx)."""
     tiling, taken = _tile(SOFTMAX_GRADIENT, [dy, y], dx)
     config = SoftmaxConfig(tiling, logarithm, taken > 0)
     return compile_rows("softmax:SoftmaxBackward", config, *specs_of(tiling.elems, dy=dy, y=y, dx=dx))
 
 
 def plan_cross_entropy(
-    logits: torch.Tensor, target: torch.Tensor, weight: Given, losses: torch.Tensor, *, smooths: bool, adds_z: bool
+    logits: torch.Tensor,
+    target: torch.Tensor,
+    weight: OptionalTensor,
+    losses: torch.Tensor,
+    *,
+    smooths: bool,
+    adds_z: bool,
 ) -> Launch:
-    """Choose and compile the cross entropy of logits (rows, columns) like these.
+    """Plan and compile the cross entropy for logits (rows, columns) of this description.
 
     Returns
     -------
@@ -167,13 +173,13 @@ def plan_cross_entropy_backward(
     dlosses: torch.Tensor,
     logits: torch.Tensor,
     target: torch.Tensor,
-    weight: Given,
+    weight: OptionalTensor,
     dlogits: torch.Tensor,
     *,
     smooths: bool,
     adds_z: bool,
 ) -> Launch:
-    """Choose and compile the gradient of a cross entropy of logits like these, to which dlogits may be equal.
+    """Plan and compile the gradient of a cross entropy for logits of this description; dlogits may be the logits.
 
     Returns
     -------
@@ -195,9 +201,9 @@ def plan_cross_entropy_backward(
 
 
 def plan_mean(
-    losses: torch.Tensor, target: torch.Tensor, weight: Given, total: torch.Tensor, *, divides: bool
+    losses: torch.Tensor, target: torch.Tensor, weight: OptionalTensor, total: torch.Tensor, *, divides: bool
 ) -> Launch:
-    """Choose and compile the sum of losses like these, or their mean.
+    """Plan and compile the sum or the mean of losses of this description.
 
     Returns
     -------
@@ -236,9 +242,15 @@ def _table_spec(name: str, tensor: torch.Tensor, elems: int) -> TensorSpec:
 
 
 def plan_rotary(
-    x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, positions: Given, y: torch.Tensor, *, interleaved: bool
+    x: torch.Tensor,
+    cos: torch.Tensor,
+    sin: torch.Tensor,
+    positions: OptionalTensor,
+    y: torch.Tensor,
+    *,
+    interleaved: bool,
 ) -> Launch:
-    """Choose and compile the rotation of heads like these: x, y (batch, tokens, heads, head).
+    """Plan and compile the rotation for heads of this description: x, y (batch, tokens, heads, head).
 
     Returns
     -------
@@ -274,14 +286,14 @@ def plan_rotary_cached(
     cos: torch.Tensor,
     sin: torch.Tensor,
     lengths: torch.Tensor,
-    table: Given,
+    table: OptionalTensor,
     y: torch.Tensor,
     keys: torch.Tensor,
     values: torch.Tensor,
     *,
     interleaved: bool,
 ) -> Launch:
-    """Choose and compile the rotation of new tokens into a cache, of tensors like these.
+    """Plan and compile the rotation of new tokens into a cache, for tensors of this description.
 
     Returns
     -------
@@ -320,7 +332,7 @@ def plan_rotary_cached(
 
 
 def plan_gated(gate: torch.Tensor, up: torch.Tensor, y: torch.Tensor, *, activation: str) -> Launch:
-    """Choose and compile the gated activation of rows like these: launches (gate, up, y)."""
+    """Plan and compile the gated activation for rows of this description: launches (gate, up, y)."""
     tiling = _part(gate, up, y)
     return compile_rows("gated:Gated", GatedConfig(tiling, activation), *specs_of(tiling.elems, gate=gate, up=up, y=y))
 
@@ -328,14 +340,14 @@ def plan_gated(gate: torch.Tensor, up: torch.Tensor, y: torch.Tensor, *, activat
 def plan_gated_backward(
     dy: torch.Tensor, gate: torch.Tensor, up: torch.Tensor, dgate: torch.Tensor, dup: torch.Tensor, *, activation: str
 ) -> Launch:
-    """Choose and compile gradients of a gated activation of rows like these: launches (dy, gate, up, dgate, dup)."""
+    """Plan and compile the gradients of a gated activation: launches (dy, gate, up, dgate, dup)."""
     tiling = _part(gate, up, dy, dgate, dup)
     specs = specs_of(tiling.elems, dy=dy, gate=gate, up=up, dgate=dgate, dup=dup)
     return compile_rows("gated:GatedBackward", GatedConfig(tiling, activation), *specs)
 
 
 def plan_topk(x: torch.Tensor, y: torch.Tensor, indices: torch.Tensor, *, largest: bool) -> Launch:
-    """Choose and compile the selection of the largest elements of rows like these.
+    """Plan and compile the selection of the largest elements for rows of this description.
 
     Returns
     -------
@@ -374,7 +386,13 @@ def _candidates(x: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor
 
 
 def _compile_selection(
-    tiling: RowTiling, k: int, largest: bool, x: torch.Tensor, sources: Given, y: torch.Tensor, indices: torch.Tensor
+    tiling: RowTiling,
+    k: int,
+    largest: bool,
+    x: torch.Tensor,
+    sources: OptionalTensor,
+    y: torch.Tensor,
+    indices: torch.Tensor,
 ) -> Launch:
     room = room_of_selection(tiling, k)
     fills = sources is None and x.shape[1] % tiling.columns == 0
@@ -392,9 +410,9 @@ def _selected_specs(y: torch.Tensor, indices: torch.Tensor) -> list[TensorSpec]:
 
 
 def plan_sample(
-    logits: torch.Tensor, seeds: Given, classes: torch.Tensor, *, k: int, cuts: bool, greedy: bool
+    logits: torch.Tensor, seeds: OptionalTensor, classes: torch.Tensor, *, k: int, cuts: bool, greedy: bool
 ) -> Launch:
-    """Choose and compile the samples of rows like these.
+    """Plan and compile the sampling for rows of this description.
 
     Returns
     -------

@@ -1,8 +1,9 @@
 """Selection of the k largest elements of rows, in their order (traced).
 
-Elements are compared by keys, as of `ordering`. Lanes of a warp that hold a narrow row sort its elements block by
-block, and keep the k largest of each two blocks. Of a wide row a key is found, bit by bit, that k elements and no more
-than there is room for are no less than; those wait in shared memory, and some warps sort them.
+Elements are compared by their keys (`ordering`). The lanes of a warp that hold a narrow row sort its elements block by
+block, and keep the k largest elements of each two blocks. For a wide row the CTA finds a threshold key, bit by bit: at
+least k elements, and no more than fit in shared memory, are not below the threshold. These elements go to shared
+memory, and some warps sort them.
 """
 
 import cutlass

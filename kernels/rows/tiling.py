@@ -223,9 +223,10 @@ LEAST_SELECTED, FILLING_CTAS = 2048, 128
 
 
 def tile_rows(columns: int, elems: int, fit: RowFit = NORM, staged: int = 0, least_threads: int = 1) -> RowTiling:
-    """Choose the tiling of rows of so many columns, which are read in vectors of `elems` elements.
+    """Choose the tiling of rows by their number of columns; threads read vectors of `elems` elements.
 
-    The number of rows has no say, so that a row has the same bits in any batch; `part_few_rows` keeps them.
+    The tiling does not depend on the number of rows, so that a row has the same bits in any batch. `part_few_rows` may
+    change the tiling of few rows, and keeps these bits.
 
     Parameters
     ----------
@@ -234,7 +235,7 @@ def tile_rows(columns: int, elems: int, fit: RowFit = NORM, staged: int = 0, lea
     staged : int
         Bytes of shared memory that each element takes; 0 if rows are held in registers.
     least_threads : int
-        Threads that hold a row, at least.
+        Minimum number of threads that hold a row.
 
     Raises
     ------
@@ -349,7 +350,7 @@ NARROW, NARROW_HELD, NARROW_THREADS = 1024, 32, 8
 
 
 def tile_pieces(columns: int, elems: int) -> RowTiling:
-    """Choose the tiling of pieces of rows of so many columns, through which a CTA goes one by one.
+    """Choose the tiling of pieces of rows of a given number of columns, through which a CTA goes one by one.
 
     Examples
     --------

@@ -17,7 +17,7 @@ from cuda.bindings.driver import CUstream
 from cutlass.cute.nvgpu import cpasync
 
 from cutepy.device import rules, smem, tma
-from cutepy.device.finish import Finish
+from cutepy.device.finish import SubtileEpilogue
 from cutepy.device.overlap import follow_launch
 from cutepy.device.pipeline import TmaRing, publish_barriers
 from cutepy.device.schedulers import Persistent, make_divisors
@@ -28,7 +28,7 @@ from cutepy.device.sm100.product import make_product
 from cutepy.device.sm100.tensor_memory import TensorMemory
 from cutepy.dsl import to_cute
 from cutepy.dsl.element_types import element_type
-from cutepy.kernels.gemm.finishing import Finishing
+from cutepy.kernels.gemm.finishing import ConsumerEpilogue
 from cutepy.kernels.gemm.producers import TileLoads, produce
 from cutepy.kernels.gemm.tile_coords import TileCoords, steps_of
 from cutepy.kernels.gemm.views import batch_last, without
@@ -228,7 +228,7 @@ class UmmaGemm:
         tidx = cute.arch.thread_idx()[0] - PRODUCER_THREADS
         m, n = (cute.size(tensor, mode=[0]) for tensor in tensors[:2])
         rows = AccumulatorRows(config.epi_n, tidx)
-        finish = Finish(graph, rows, operands, m, n, steps_of(cute.shape(tensors[0])[2:]))
+        finish = SubtileEpilogue(graph, rows, operands, m, n, steps_of(cute.shape(tensors[0])[2:]))
         reads = tuple(
             (graph.operands[kind.place].name, make_row_load(tiles.staged, tidx))
             for kind, tiles in zip(self.added, added, strict=True)
@@ -237,6 +237,6 @@ class UmmaGemm:
             (kind.place, make_row_store(tiles.staged, tidx), tiles)
             for kind, tiles in zip(self.stored, results, strict=True)
         )
-        finishing = Finishing(finish, finish.make_fragments(), tile_ring, reads, outs, partials)
+        finishing = ConsumerEpilogue(finish, finish.make_fragments(), tile_ring, reads, outs, partials)
         load = make_accumulator_load(tCtC, config.epi_n, tidx)
         return Epilogue(accumulators, load, finishing, TileCoords(config), config.subtiles, config.epi_stages)

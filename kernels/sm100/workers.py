@@ -13,7 +13,7 @@ from cutepy.device.sm100.block_scales import ScaleLoads
 from cutepy.device.sm100.pipeline import AccumulatorRing, UmmaRing
 from cutepy.device.sm100.product import Product
 from cutepy.device.tma import TmaLoads
-from cutepy.kernels.gemm.finishing import Finishing
+from cutepy.kernels.gemm.finishing import ConsumerEpilogue
 from cutepy.kernels.gemm.tile_coords import TileCoords
 
 
@@ -133,7 +133,7 @@ class Epilogue:
     ----------
     accumulators : AccumulatorRing
     load : AccumulatorLoad
-    finishing : Finishing
+    finishing : ConsumerEpilogue
     tile_coords : TileCoords
     subtiles, stages : int
         Subtiles of an output tile, and stages of results.
@@ -141,7 +141,7 @@ class Epilogue:
 
     accumulators: AccumulatorRing
     load: AccumulatorLoad
-    finishing: Finishing
+    finishing: ConsumerEpilogue
     tile_coords: TileCoords
     subtiles: int
     stages: int

@@ -186,7 +186,7 @@ def bases_of(name: str, value: object, rank: int | None = None) -> tuple[tuple[i
     Raises
     ------
     TypeError
-        If it is none; or a basis has not `rank` steps.
+        If the value is no list of bases, or a basis does not have `rank` steps.
     """
     if not isinstance(value, list | tuple):
         raise TypeError(f"{name} must be a list of bases, as [[0, 1], [0, 2]], got {value!r}")

@@ -93,7 +93,7 @@ def _planned(grid: Grid) -> _Plan:
 
 
 def _draw(parts: list[str], plan: _Plan, left: int, top: int, above: int) -> int:
-    """Draw a grid at a place, with room for so many lines of titles, and return its height."""
+    """Draw a grid at a place, with room for a given number of lines of titles, and return its height."""
     grid, sizes = plan.grid, plan.sizes
     for k, line in enumerate(plan.titles):
         y = top + 11 + _LINE * (above - len(plan.titles) + k)

@@ -188,7 +188,7 @@ class SmemPlan:
         Raises
         ------
         KeyError
-            If there is none.
+            If the plan has no region of this name.
         """
         for region in self.regions:
             if region.name == name:

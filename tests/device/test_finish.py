@@ -17,7 +17,7 @@ import cutlass.cute as cute  # noqa: E402
 import cutepy  # noqa: E402
 from cutepy import epilogues  # noqa: E402
 from cutepy.device import epilogue, evaluation, mma, rules, smem, tma  # noqa: E402
-from cutepy.device.finish import Finish  # noqa: E402
+from cutepy.device.finish import SubtileEpilogue  # noqa: E402
 from cutepy.device.fragment import make_subtile  # noqa: E402
 from cutepy.dsl.traced_names import SmemAllocator  # noqa: E402
 from cutepy.epilogues import Column, Integer, Row, Scalar, Tile, where  # noqa: E402
@@ -91,7 +91,7 @@ class Finishes:
             None if operand.shape == "tile" else given for operand, given in zip(graph.operands, operands, strict=True)
         ]
         tile = make_subtile((64 * self.warpgroups, columns), self.warpgroups, tidx)
-        finish = Finish(graph, tile, tuple(read), m, n)
+        finish = SubtileEpilogue(graph, tile, tuple(read), m, n)
         fragments = finish.make_fragments()
         across = self.tile[1] // columns
         for index in cutlass.range_constexpr(self.tile[0] // (64 * self.warpgroups) * across):
@@ -329,7 +329,7 @@ def test_the_library(part):
 
 def test_subtiles_too_narrow_for_parts_are_refused():
     with refuses(ValueError):
-        Finish(epilogues.swiglu.graph, make_subtile((64, 24), 1, 0), (), 64, 64)
+        SubtileEpilogue(epilogues.swiglu.graph, make_subtile((64, 24), 1, 0), (), 64, 64)
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.deep) for n in range(1, 20))])

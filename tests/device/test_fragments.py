@@ -17,7 +17,7 @@ import cutepy  # noqa: E402
 from cutepy.device import reduce, rules, smem  # noqa: E402
 from cutepy.device.fragment import AccumulatorTile  # noqa: E402
 from cutepy.device.pipeline import publish_barriers  # noqa: E402
-from cutepy.device.turns import Turns  # noqa: E402
+from cutepy.device.turns import PingpongOrder  # noqa: E402
 from cutepy.device.vectors import make_tile_vector  # noqa: E402
 from cutepy.layouts import sm90  # noqa: E402
 
@@ -194,9 +194,9 @@ def test_all_registers_that_threads_are_launched_with_are_dealt_out(consumers):
         lambda: rules.named_barriers(store=2, turns=14),
         lambda: rules.named_barriers(store=-1),
         lambda: rules.check_barrier(16),
-        lambda: Turns(15, 0, 128),
-        lambda: Turns(1, 0, 100),
-        lambda: Turns(1, 0, 1024),
+        lambda: PingpongOrder(15, 0, 128),
+        lambda: PingpongOrder(1, 0, 100),
+        lambda: PingpongOrder(1, 0, 1024),
         lambda: rules.check_scattered(3),
         lambda: rules.check_scattered(64),
         lambda: rules.wgmma_tiling("float16", "float99", 128, 1),

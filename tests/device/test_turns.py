@@ -11,7 +11,7 @@ import cutlass.cute as cute  # noqa: E402
 
 import cutepy  # noqa: E402
 from cutepy.device import smem  # noqa: E402
-from cutepy.device.turns import Turns  # noqa: E402
+from cutepy.device.turns import PingpongOrder  # noqa: E402
 from cutepy.layouts import sm90  # noqa: E402
 from cutepy.sim.sanitize.reports.collection import HazardError  # noqa: E402
 
@@ -34,7 +34,7 @@ class Chain:
         if consumer == 0:
             cells[tidx] = 0
         cute.arch.sync_threads()
-        turns = Turns(1, consumer, THREADS)
+        turns = PingpongOrder(1, consumer, THREADS)
         for step in cutlass.range(consumer, steps, 2, unroll=1):
             turns.wait(step == 0)
             # What another thread of the other consumer has left: the barrier is one of all, not of single threads.
@@ -67,7 +67,7 @@ def test_each_continues_what_the_other_has_left(steps, policy):
 
 @pytest.mark.parametrize(("broken", "kind"), [("wait", "unordered-write"), ("hand_over", "deadlock")])
 def test_steps_that_are_left_out_are_told(monkeypatch, broken, kind):
-    monkeypatch.setattr(Turns, broken, lambda *_: None)
+    monkeypatch.setattr(PingpongOrder, broken, lambda *_: None)
     with pytest.raises(HazardError) as caught:
         chain(4)
     assert {hazard.kind for hazard in caught.value.hazards} == {kind}

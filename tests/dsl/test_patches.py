@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cutepy.dsl.patches import UntoldError, told
+from cutepy.dsl.patches import NoFingerprintError, told
 
 MODULE = """
 import ast, copy, os, random
@@ -82,7 +82,7 @@ def test_what_the_class_has_is_told_where_it_is_used():
     assert spelled(call="visit_If", more=more, owner={"limit": 3}) != spelled(
         call="visit_If", more=more, owner={"limit": 4}
     )
-    with pytest.raises(UntoldError):
+    with pytest.raises(NoFingerprintError):
         spelled(call="visit_If", more=more, owner={"limit": []})
 
 
@@ -109,7 +109,7 @@ def test_what_the_class_has_is_told_where_it_is_used():
     ],
 )
 def test_what_reaches_more_is_not_told(body):
-    with pytest.raises(UntoldError):
+    with pytest.raises(NoFingerprintError):
         spelled(call="visit_If", more=f"def visit_If(self, node): {body}")
 
 
@@ -126,7 +126,7 @@ def test_what_reaches_more_is_not_told(body):
     ],
 )
 def test_what_remembers_is_not_told(more):
-    with pytest.raises(UntoldError):
+    with pytest.raises(NoFingerprintError):
         spelled(call="visit_If", more=more)
 
 

@@ -65,7 +65,7 @@ def launch(a: cute.Tensor):
 """
 
 
-class Shelf:
+class FunctionStore:
     """A shelf in memory, that counts."""
 
     def __init__(self):
@@ -133,7 +133,7 @@ def test_what_another_thread_compiles_meanwhile_is_compiled(load, monkeypatch):
 
 
 def test_a_function_is_rewritten_once(load, rewritten):
-    shelf = Shelf()
+    shelf = FunctionStore()
     expected = digest(load().launch)
     assert rewritten == ["launch", "kernel", "double"]
     assert digest(load().launch, shelf) == expected
@@ -143,7 +143,7 @@ def test_a_function_is_rewritten_once(load, rewritten):
 
 
 def test_other_functions_of_a_file_join_those_that_are_there(load, rewritten):
-    shelf = Shelf()
+    shelf = FunctionStore()
     digest(load().launch, shelf)
     text = TEXT.replace("double(a[i])", "double(a[i]) if cutlass.const_expr(THRICE) else cutlass.Float32(0)")
     digest(load("THRICE = False", text=text).launch, shelf)
@@ -157,7 +157,7 @@ def test_other_functions_of_a_file_join_those_that_are_there(load, rewritten):
 
 
 def test_an_edit_is_rewritten(load, rewritten):
-    shelf = Shelf()
+    shelf = FunctionStore()
     digest(load().launch, shelf)
     rewritten.clear()
     assert digest(load(value="value * value").launch, shelf) == digest(load(value="value * value").launch)
@@ -166,7 +166,7 @@ def test_an_edit_is_rewritten(load, rewritten):
 
 def test_a_name_that_is_another_thing_is_asked_for_again(load, rewritten):
     """Calls of functions of MLIR's dialects are rewritten, so that they take numbers of the DSL's."""
-    shelf = Shelf()
+    shelf = FunctionStore()
     text = TEXT.replace("from cutlass._mlir.dialects import arith", "from types import SimpleNamespace")
     value = "maths.addf(value, value)"
     plain = load("maths = SimpleNamespace(addf=lambda a, b: a + b)", value, text)
@@ -181,7 +181,7 @@ def test_a_name_that_is_another_thing_is_asked_for_again(load, rewritten):
 
 
 def test_a_default_of_an_enclosing_function_is_not_kept(load, rewritten):
-    shelf = Shelf()
+    shelf = FunctionStore()
     for _ in range(2):
         rewritten.clear()
         digest(load("SCALE = 2.0", text=FACTORY).launch, shelf)
@@ -189,7 +189,7 @@ def test_a_default_of_an_enclosing_function_is_not_kept(load, rewritten):
 
 
 def test_who_warns_warns_again(load):
-    shelf = Shelf()
+    shelf = FunctionStore()
     for _ in range(2):
         with pytest.warns(DeprecationWarning, match="range_dynamic"):
             digest(load(text=TEXT.replace("range(i)", "cutlass.range_dynamic(i)")).launch, shelf)
@@ -213,7 +213,7 @@ def test_a_preprocessor_that_somebody_changed_is_not_that_which_was_kept(monkeyp
 
 
 def test_a_function_of_somebodys_decides_what_is_kept(load, rewritten, monkeypatch):
-    shelf, released = Shelf(), ast_preprocessor.DSLPreprocessor.visit_If
+    shelf, released = FunctionStore(), ast_preprocessor.DSLPreprocessor.visit_If
 
     def changed(self, node):
         return released(self, node)
@@ -232,7 +232,7 @@ def test_a_function_of_somebodys_decides_what_is_kept(load, rewritten, monkeypat
 
 
 def test_one_preprocessor_that_somebody_changed_is_not_relied_on(load, monkeypatch):
-    shelf = Shelf()
+    shelf = FunctionStore()
     digest(load().launch, shelf)
     preprocessor = cutlass.cutlass_dsl.CuTeDSL._get_dsl().preprocessor
     own = preprocessor.extract_unroll_args
@@ -262,24 +262,24 @@ def test_the_text_is_that_of_the_modules_loader(tmp_path, monkeypatch, rewritten
     monkeypatch.setitem(sys.modules, "relative_module", module)
     exec(compile(text, "relative_module.py", "exec"), module.__dict__)
     linecache.clearcache()
-    digest(module.launch, Shelf())
+    digest(module.launch, FunctionStore())
     assert rewritten == ["launch", "kernel", "double"]
 
 
 def test_a_file_that_is_edited_while_it_is_rewritten_is_not_kept(load):
-    class Editing(Shelf):
+    class Editing(FunctionStore):
         def load(self, key):
             load(value="value * value")
             return super().load(key)
 
-    editing, shelf = Editing(), Shelf()
+    editing, shelf = Editing(), FunctionStore()
     digest(load().launch, editing)
     shelf.files = editing.files
     assert digest(load().launch, shelf) == digest(load().launch)
 
 
 def test_code_that_could_not_be_defined_is_not_kept(load):
-    shelf = Shelf()
+    shelf = FunctionStore()
     module = load("SCALE = 2.0", text=FACTORY)
     module.scaled.__wrapped__.__defaults__ = None
     with pytest.raises(Exception, match="factor"):
@@ -288,7 +288,7 @@ def test_code_that_could_not_be_defined_is_not_kept(load):
 
 
 def test_python_warns_of_a_text_each_time(load):
-    shelf = Shelf()
+    shelf = FunctionStore()
     text = TEXT.replace("    i = cute.arch.thread_idx()[0]", "    i = cute.arch.thread_idx()[0] if '\\d' else 0")
     for _ in range(2):
         with pytest.warns((DeprecationWarning, SyntaxWarning), match="invalid escape sequence"):
@@ -297,7 +297,7 @@ def test_python_warns_of_a_text_each_time(load):
 
 @pytest.mark.parametrize("damage", [b"", b"?", marshal.dumps(3), marshal.dumps(({}, "code")), marshal.dumps((1, 2, 3))])
 def test_what_is_kept_and_damaged_is_rewritten(load, rewritten, damage):
-    shelf = Shelf()
+    shelf = FunctionStore()
     expected = digest(load().launch, shelf)
     for functions in shelf.files.values():
         functions.update(dict.fromkeys(functions, damage))
@@ -319,7 +319,7 @@ def test_a_module_may_answer_for_itself(load):
 
 
 def test_what_is_to_be_printed_is_rewritten(load):
-    shelf = Shelf()
+    shelf = FunctionStore()
     printing = SimpleNamespace(print_after_preprocessor=True)
     with preprocessing.preprocessed_once(shelf, printing):
         digest(load().launch)

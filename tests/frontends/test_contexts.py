@@ -6,7 +6,7 @@ import sys
 import pytest
 
 import cutepy
-from cutepy.frontends.triton.driver import _WhenImported
+from cutepy.frontends.triton.driver import _ImportHook
 from tests.messages import refuses
 
 pytest.importorskip("cutlass")
@@ -17,7 +17,7 @@ def test_imports_are_watched_while_a_run_is_active_only():
     with cutepy.simulate():
         with cutepy.simulate():
             pass
-        watched = [finder for finder in sys.meta_path if isinstance(finder, _WhenImported)]
+        watched = [finder for finder in sys.meta_path if isinstance(finder, _ImportHook)]
         assert len(watched) == ("triton" not in sys.modules)
     assert sys.meta_path == before
 
@@ -26,7 +26,7 @@ def test_a_module_is_seen_as_soon_as_it_is_imported(tmp_path, monkeypatch):
     (tmp_path / "module_of_this_test.py").write_text("value = 3\n")
     monkeypatch.syspath_prepend(tmp_path)
     seen = []
-    finder = _WhenImported("module_of_this_test", lambda: seen.append(sys.modules["module_of_this_test"].value))
+    finder = _ImportHook("module_of_this_test", lambda: seen.append(sys.modules["module_of_this_test"].value))
     sys.meta_path.insert(0, finder)
     try:
         import module_of_this_test

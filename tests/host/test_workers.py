@@ -89,5 +89,5 @@ def test_a_declared_function_took_the_time_since_its_caller_began(monkeypatch, b
     monkeypatch.setattr(compilation.time, "perf_counter", lambda: 1000.25)
     entry = SimpleNamespace(metadata={"files": {}, "parameters": []}, sections={})
     monkeypatch.setattr(compilation, "_as_here", lambda entry, paths: entry)
-    object.__new__(compilation._Declared)._opened(entry, 1000.0, built=built)
+    object.__new__(compilation._DeclaredFunction)._opened(entry, 1000.0, built=built)
     assert found == [((entry, (), 0.25), {"built": built})]

@@ -79,7 +79,7 @@ def trial(operation, tiling, columns):
     import torch
 
     from cutepy.kernels.gemm.gpu import gpu_of
-    from cutepy.kernels.rows import op
+    from cutepy.kernels.rows import norm_plans
     from cutepy.kernels.rows.compilation import compile_rows, specs_of
     from cutepy.kernels.rows.config import SoftmaxConfig
     from cutepy.kernels.rows.tiling import NormConfig
@@ -99,12 +99,12 @@ def trial(operation, tiling, columns):
     if operation == "norm":
         order = ("x", "residual", "weight", "bias", "y", "total")
         tensors = none | {"x": sources[0][0], "weight": weight, "y": target}
-        function = op.compile_norm(config, ELEMS, **{name: tensors[name] for name in order})
+        function = norm_plans.compile_norm(config, ELEMS, **{name: tensors[name] for name in order})
         return lambda n: function(*sources[n], None, weight, None, target, None, factors, None, None, None, None, 1e-5)
     x, dy = sources[0]
     named = {"dy": dy, "dtotal": None, "x": x, "weight": weight, "dx": target}
-    function = op.compile_norm_backward(config, (True, False), **named)
-    groups = op.groups_of_sums(ROWS, tiling, gpu_of(x.device))
+    function = norm_plans.compile_norm_backward(config, (True, False), **named)
+    groups = norm_plans.groups_of_sums(ROWS, tiling, gpu_of(x.device))
     sums = torch.empty(groups, columns, device="cuda")
     return lambda n: function(
         *sources[n][::-1][:1], None, sources[n][0], weight, factors, None, target, sums, None, groups

@@ -13,7 +13,7 @@ from hypothesis import given, settings, strategies as st  # noqa: E402
 
 import cutepy  # noqa: E402
 from cutepy.kernels.rows.compilation import as_rows, elems_of  # noqa: E402
-from cutepy.kernels.rows.op import compile_norm, compile_norm_backward  # noqa: E402
+from cutepy.kernels.rows.norm_plans import compile_norm, compile_norm_backward  # noqa: E402
 from cutepy.kernels.rows.tiling import (  # noqa: E402
     NORM,
     NORM_GRADIENT,
@@ -117,7 +117,7 @@ def test_norms_and_gradients_are_those_of_float64(shape, dtype, centres):
 
 def test_a_cta_sums_the_gradients_of_many_rows(monkeypatch):
     """Rows come through two stages in turn."""
-    monkeypatch.setattr("cutepy.kernels.rows.op.groups_of_sums", lambda rows, tiling, gpu: 1)
+    monkeypatch.setattr("cutepy.kernels.rows.norm_plans.groups_of_sums", lambda rows, tiling, gpu: 1)
     torch.manual_seed(0)
     check(drawn(7, 2048), drawn(2048))
 
@@ -434,13 +434,13 @@ def test_a_launch_is_planned_once():
     x, weight = drawn(4, 64), drawn(64).requires_grad_()
     with cutepy.simulate():
         torch.autograd.grad(rms_norm(x, (64,), weight), weight, x)
-        from cutepy.kernels.rows import op
+        from cutepy.kernels.rows import norm_plans
 
         def refuse(*_, **__):
             raise AssertionError("a launch is planned again")
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(op, "tile_rows", refuse)
+            patch.setattr(norm_plans, "tile_rows", refuse)
             torch.autograd.grad(rms_norm(x.clone(), (64,), weight), weight, x)
 
 

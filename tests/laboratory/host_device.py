@@ -92,7 +92,7 @@ def host_device(folder: Path, *, launches: bool = False) -> Iterator[None]:
         for name in ("driver", "runtime"):
             stack.enter_context(patch.object(cuda, name, lambda: driver))
         if not launches:
-            stack.enter_context(patch.object(compilation._Declared, "compile", empty_function))
+            stack.enter_context(patch.object(compilation._DeclaredFunction, "compile", empty_function))
         yield
 
 
@@ -114,6 +114,6 @@ class EmptyFunction(Function):
 
 
 def empty_function(declared: Any, start: float, *, verify: bool) -> Function:
-    """Make a function of a declared one, in the place of `_Declared.compile`."""
+    """Make a function of a declared one, in the place of `_DeclaredFunction.compile`."""
     call = compilation.Call(declared._function, *declared._arguments)
     return EmptyFunction(call.name, Program(b"", "", (), "", b"", {}), call.parameters, {"seconds": {}})

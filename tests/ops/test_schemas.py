@@ -6,11 +6,16 @@ import torch
 
 from cutepy.ops.schemas import schema_of_function
 
-Given = torch.Tensor | None
+OptionalTensor = torch.Tensor | None
 
 
 def everything(
-    x: torch.Tensor, y: Given, xs: Sequence[torch.Tensor], n: Sequence[int], left: int | None, kind: torch.dtype
+    x: torch.Tensor,
+    y: OptionalTensor,
+    xs: Sequence[torch.Tensor],
+    n: Sequence[int],
+    left: int | None,
+    kind: torch.dtype,
 ) -> tuple[torch.Tensor, torch.Tensor]: ...
 
 

@@ -137,7 +137,7 @@ def reduction_slots(count: int) -> int:
 
 
 def check_slots(slots: int, count: int) -> None:
-    """Check that a region of so many fp32 slots has one for each of `count` values, and is whole 16 bytes.
+    """Check that a region of a given number of fp32 slots has one for each of `count` values, and is whole 16 bytes.
 
     Raises
     ------

@@ -97,7 +97,7 @@ def check_sharing(multicasts: bool, peers: int) -> None:
     Raises
     ------
     ValueError
-        If not: CTAs would wait for parts of tiles that nobody loads, or load parts that they don't share.
+        If not: CTAs would wait for parts of tiles that no CTA loads, or load parts that they don't share.
 
     Examples
     --------

@@ -1,6 +1,6 @@
 """Launch requirements of blocks, and checks of numbers that are known while a kernel is traced.
 
-None, or a number that only the device knows, passes.
+A check passes if the number is None, or is known only on the device.
 """
 
 from cutepy.layouts.sm90 import arch
@@ -12,7 +12,7 @@ def check_number(what: str, number: object, count: object) -> None:
     Raises
     ------
     IndexError
-        If there is none of the number.
+        If the number is negative, or not below `count`.
 
     Examples
     --------

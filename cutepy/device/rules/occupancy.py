@@ -1,17 +1,17 @@
-"""The SMs that a launch occupies: how many its clusters can fill, and whether it leaves any idle."""
+"""SM occupancy of a launch: the SMs that clusters can fill, and the test whether a launch fills them."""
 
 from typing import Any
 
 from cutepy.layouts.sm90 import arch
 
 FILLABLE_SMS = {1: 132, 2: 132, 4: 120, 8: 120}
-"""The SMs of 132 that clusters of so many CTAs fill: an H200 holds 30 of 4 and 15 of 8 at once, 2026-11-23."""
+"""SMs of 132 that clusters fill, by CTAs of a cluster: an H200 holds 30 clusters of 4 CTAs or 15 of 8, 2026-11-23."""
 FULL = 0.9
-"""The part of the SMs that a launch occupies at least where the next one may begin on the others."""
+"""Least share of the SMs that a launch must occupy before the next launch may begin on the other SMs."""
 
 
 def fillable_sms(cluster: int, sm_count: int) -> int:
-    """Count the SMs that clusters of so many CTAs fill, one cluster's at least.
+    """Count the SMs that clusters of a given number of CTAs fill, one cluster's at least.
 
     Examples
     --------

@@ -85,7 +85,7 @@ def staged_scales(tile: int, rows: int) -> int:
 
 
 def check_tma_scales(rows: tuple[int, int], by_tma: tuple[bool, bool]) -> None:
-    """Check that TMA can load scales of A, and of B, with so many rows each.
+    """Check that TMA can load scales of A, and of B, with a given number of rows each.
 
     It reads whole 16 bytes, from a multiple of 16 bytes on. Tiles begin at such rows; blocks of 128 are too few.
 
@@ -148,7 +148,7 @@ class ScaleStage(NamedTuple):
 
 
 def fitting_buffers(tile_mnk: tuple[int, int, int], warpgroups: int, rows: tuple[int, int], beside: int = 0) -> int:
-    """Return 2 if two sets of the MMAs' accumulators fit, with so many registers beside them, else 1.
+    """Return 2 if two sets of the MMAs' accumulators fit, with a given number of registers beside them, else 1.
 
     Examples
     --------

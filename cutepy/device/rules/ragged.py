@@ -40,7 +40,7 @@ class GroupRows(NamedTuple):
 
 
 def back_stride(pitch: int, bits: int) -> int:
-    """Return the stride, in elements of so many bits, of the mode that subtracts the offset again.
+    """Return the stride, in elements of a given number of bits, of the mode that subtracts the offset again.
 
     Examples
     --------

@@ -86,10 +86,10 @@ class Unit(NamedTuple):
 class Shares:
     """Division of a product's tiles: the same number of whole tiles for every cluster, then even shares of K.
 
-    Shares follow one another through these tiles, each in a part of two tiles at most. Who has a tile's beginning
-    finishes it, once the shares that follow have left their sums of it. That part is the last of its share, so that
-    nobody waits before leaving what others wait for; and the shares that follow are those of clusters before it in the
-    grid, which begin no later.
+    Shares follow one another through the remaining tiles, and each share has parts of two tiles at most. The cluster
+    with the beginning of a tile finishes the tile, after the clusters of the following shares have left their sums.
+    That part is the last of its share, so no cluster waits before it has left the sums that others wait for. The
+    following shares belong to clusters with lower indices, which begin no later.
 
     Attributes
     ----------

@@ -287,7 +287,7 @@ MBARRIER_BITS = 64
 
 
 def check_room(region: sm90.SmemRegion, count: int, bits: int, holder: str) -> None:
-    """Check that a region has room for so many elements of so many bits.
+    """Check that a region has room for a given number of elements of a given number of bits.
 
     Raises
     ------

@@ -48,7 +48,7 @@ def check_rows(rank: int, is_contiguous: bool) -> None:
     Raises
     ------
     ValueError
-        If it is none of (columns,) or (rows, columns), or neighbours along a row are apart.
+        If the tensor is neither (columns,) nor (rows, columns), or a row is not contiguous.
 
     Examples
     --------

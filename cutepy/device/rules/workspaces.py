@@ -18,7 +18,7 @@ def workspace_shapes(places: int, tile_m: int, tile_n: int) -> tuple[tuple[int, 
 
 
 def check_workspace(registers: int, threads: int) -> None:
-    """Check that threads with so many fp32 values each can store them in a workspace.
+    """Check that threads with a given number of fp32 values each can store them in a workspace.
 
     Raises
     ------

@@ -12,7 +12,7 @@ from cutlass.cute.nvgpu import CopyUniversalOp, tcgen05
 
 from cutepy.device import rules
 from cutepy.device.epilogue import Sink, Stage, TileLoad, TileStore
-from cutepy.device.fragment import OwnColumns
+from cutepy.device.fragment import ThreadColumns
 from cutepy.device.sm100 import rules as umma_rules
 from cutepy.device.staging import contiguous_mode
 from cutepy.device.tma import extents
@@ -22,7 +22,7 @@ VECTOR_BITS = 128
 
 
 @dataclass(frozen=True)
-class AccumulatorRows(OwnColumns):
+class AccumulatorRows(ThreadColumns):
     """Coordinates of a thread's registers: one row of a subtile of 128 rows.
 
     Attributes
@@ -86,7 +86,7 @@ class AccumulatorLoad:
 
 
 def make_accumulator_load(tCtC: cute.Tensor, columns: int, tidx: cutlass.Int32) -> AccumulatorLoad:
-    """Partition accumulators ((128, N), 1, 1, sets) in tensor memory into subtiles of so many columns.
+    """Partition accumulators ((128, N), 1, 1, sets) in tensor memory into subtiles of a given number of columns.
 
     Parameters
     ----------

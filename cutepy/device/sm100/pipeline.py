@@ -1,8 +1,8 @@
 """Pipelines of tcgen05 kernels: stages that TMA fills and MMAs read, accumulators between MMAs and epilogue (traced).
 
-MMAs are asynchronous: who issues them releases a stage, or hands over accumulators, by `tcgen05.commit`, whose arrival
-comes when the MMAs before it have completed. In a pair of CTAs one thread of the even CTA issues the MMAs of both: its
-barriers count for both, and commits arrive at both.
+MMAs are asynchronous. The issuing thread releases a stage, or hands over accumulators, by `tcgen05.commit`, which
+arrives at an mbarrier when all earlier MMAs of the thread have completed. In a pair of CTAs one thread of the even CTA
+issues the MMAs of both CTAs. The barriers of the even CTA count for both, and commits arrive at both.
 """
 
 from dataclasses import dataclass

@@ -82,7 +82,7 @@ def check_accumulators(traits: sm100.UmmaTraits, plan: sm100.TmemPlan, region: s
 
 
 def check_loaded_columns(columns: int, accumulators: int) -> None:
-    """Check the columns of subtiles that are read from accumulators of so many columns.
+    """Check the columns of subtiles that are read from accumulators of a given number of columns.
 
     Raises
     ------

@@ -166,7 +166,7 @@ class RuntimeCalls(DeviceCalls, MemoryCalls, StreamCalls, HostCalls):
         return name, loaded.ptx, loaded.library
 
     def do_cudaFuncGetAttributes(self, attributes: int, function: int) -> int:
-        """Report a kernel's attributes: of its PTX, and its registers by ptxas; without ptxas, as many as can be."""
+        """Answer with a kernel's attributes by its PTX, and its registers by ptxas, or the most without ptxas."""
         if function not in self._kernels:
             return _NO_KERNEL
         kernel = self._described(function)
@@ -193,7 +193,7 @@ class RuntimeCalls(DeviceCalls, MemoryCalls, StreamCalls, HostCalls):
     def do_cudaOccupancyMaxActiveBlocksPerMultiprocessor(
         self, blocks: int, function: int, threads: int, smem: int, *_: object
     ) -> int:
-        """Say how many CTAs of a kernel an SM holds."""
+        """Answer with the number of CTAs of a kernel that an SM holds."""
         if function not in self._kernels:
             return _NO_KERNEL
         try:
@@ -204,7 +204,7 @@ class RuntimeCalls(DeviceCalls, MemoryCalls, StreamCalls, HostCalls):
     do_cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags = do_cudaOccupancyMaxActiveBlocksPerMultiprocessor
 
     def do_cudaOccupancyMaxActiveClusters(self, clusters: int, function: int, config: int) -> int:
-        """Say how many clusters of a kernel the GPU holds, where GPCs would leave no SM over."""
+        """Answer with the number of clusters of a kernel that the GPU holds, as if no GPC left SMs idle."""
         if function not in self._kernels:
             return _NO_KERNEL
         x, y, z = (ctypes.c_uint32 * 3).from_address(config + _BLOCK_AT)
@@ -222,12 +222,12 @@ class RuntimeCalls(DeviceCalls, MemoryCalls, StreamCalls, HostCalls):
         return None if loaded is None else loaded_module(loaded.library, loaded.ptx).variables[name]
 
     def do_cudaGetSymbolAddress(self, pointer: int, symbol: int) -> int:
-        """Say where a variable of the device is."""
+        """Answer with the address of a device variable."""
         placed = self._placed(symbol)
         return _NO_SYMBOL if placed is None else put(pointer, placed.address)
 
     def do_cudaGetSymbolSize(self, size: int, symbol: int) -> int:
-        """Say how many bytes a variable of the device has."""
+        """Answer with the size of a device variable in bytes."""
         placed = self._placed(symbol)
         return _NO_SYMBOL if placed is None else put(size, len(placed.bytes))
 

@@ -86,7 +86,7 @@ class DeviceCalls:
         return 0
 
     def do_cudaDriverGetVersion(self, version: int) -> int:
-        """Say which CUDA it is."""
+        """Answer with the version of CUDA."""
         return put(version, devices.DRIVER_VERSION, ctypes.c_int32)
 
     do_cudaRuntimeGetVersion = do_cudaDriverGetVersion

@@ -1,6 +1,7 @@
 """A shared library with the names of the CUDA runtime, each of which calls Python: made by the C compiler once.
 
-What nvcc makes with ``-cudart none`` has calls of these names, which the dynamic linker resolves. x86-64 only.
+A library that nvcc builds with ``-cudart none`` calls functions of these names, and the dynamic linker resolves them to
+this library. x86-64 only.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Streams and events of the CUDA runtime: launches run as they are asked for, so all work has ended at any time.
 
-Observers are told what would wait for what.
+Observers receive the waits that a GPU would have.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class StreamCalls:
         return 0
 
     def do_cudaStreamIsCapturing(self, stream: int | None, status: int) -> int:
-        """Say whether a stream is captured, which Python may have begun."""
+        """Answer whether a stream is captured; Python may have begun the capture."""
         return put(status, int(captures.of(stream or 0) is not None), ctypes.c_int32)
 
     def do_cudaDeviceGetStreamPriorityRange(self, least: int, greatest: int) -> int:
@@ -108,7 +108,7 @@ class StreamCalls:
     do_cudaEventRecordWithFlags = do_cudaEventRecord
 
     def do_cudaEventElapsedTime(self, milliseconds: int, start: int, end: int) -> int:
-        """Say how long the simulation took between two events."""
+        """Answer with the milliseconds of simulation between two events."""
         first, last = self._recorded.get(start), self._recorded.get(end)
         if first is None or last is None:
             return _INVALID_HANDLE

@@ -41,62 +41,62 @@ def simulate(
 ) -> Iterator[Run]:
     """Run every compiled CuTe DSL function on the CPU while the context is active.
 
-    Calls of `@cute.jit` functions, and of what `cute.compile` returns, run their real host code; kernels are
-    interpreted from their PTX. Arguments are torch tensors and numpy arrays in host memory. It nests: the innermost run
-    takes the launches. It is for all threads, whose launches take turns.
+    Calls of `@cute.jit` functions, and of functions that `cute.compile` returns, run their real host code; kernels are
+    interpreted from their PTX. Arguments are torch tensors and numpy arrays in host memory. Contexts nest: the
+    innermost run takes the launches. A context is for all threads, whose launches take turns.
 
     Parameters
     ----------
     observers : sequence of Observer, optional
         See every memory access, barrier and asynchronous operation.
     policy : CompletionPolicy or str, optional
-        Decides when asynchronous operations take effect, or the name of what does: "late", "youngest", "random" or
-        "random:SEED"; "schedule" or "schedule:SEED" also lets warps overtake each other. Default: as they are issued.
+        Policy that decides when asynchronous operations take effect, or its name: "late", "youngest", "random" or
+        "random:SEED"; "schedule" or "schedule:SEED" also lets warps overtake each other. Default: at their issue.
     inspect : bool
         Keep the data of `Run.trace`, `Run.conflicts`, `Run.waits` and `Run.smem` of any CTA. Slower, and takes memory.
     processes : int, optional
-        How many a long launch may be spread over, with the same results; 1: none but this one. Default: one for each
-        core, on Linux. Launches that something watches, or whose CTAs may depend on each other's order, use one.
+        Number of processes that a long launch may be spread over, with the same results. Default: one for each core,
+        on Linux. Launches with observers, and launches whose CTAs may depend on each other's order, use one process.
     exact_mma : bool
-        Sum the products of wgmma in the order and with the rounding of an H200, bit for bit; much slower. Default: in
-        float32, which differs in the last bits, with 8-bit floats in the last half of them.
+        Sum the products of wgmma in the order and with the rounding of an H200, bit for bit; much slower. Default: sum
+        in float32. The results then differ in their last bits, and those of 8-bit floats in the last half of the bits.
     sanitize : bool
-        Look for accesses that nothing orders, in shared memory and in the registers of wgmma: `Run.hazards`, which are
-        raised at the end, and `Run.advisories`, which are a warning. docs/sanitizer.md lists what is found.
-        ``pytest --sanitize`` does so in every run.
+        Find accesses without a happens-before, and other hazards (docs/sanitizer.md): `Run.hazards`, which are raised
+        at the end, and `Run.advisories`, which are a warning. ``pytest --sanitize`` sets it in every run.
     ctas : sequence of coordinates, optional
         Run these CTAs of each launch and no others: an int or up to three of them each, along x, y and z, of which
         negative ones count from the end. CTAs of a cluster come together: naming one brings its peers. Default: all.
         `cutepy.sim.lazy_tensor` makes tensors of any size for them.
     schedules : int or "all"
-        Play each launch under so many seeded schedules as well, on copies of memory, and compare what they write bit
-        for bit: `Run.explorations`. Those that differ are raised at the end. "all": every schedule there is, up to the
-        order of steps that commute.
+        Number of seeded schedules under which each launch is played as well, on copies of memory. Their writes are
+        compared bit for bit (`Run.explorations`), and differences are raised at the end. "all" plays every schedule, up
+        to the order of steps that commute.
     seed : int, optional
-        The first of the seeds, where `schedules` is their number. Default: 0.
+        First seed, if `schedules` is a number. Default: 0.
     limit : int, optional
         Most schedules that are played, where `schedules` is "all". Default: 1000.
     replay : bool
         Keep memory as it was before launches, for `Run.explore`, and `Run.replay` and `Run.reproducer` of hazards.
     allow : mapping of str to str, optional
-        Kinds of hazards that are allowed, and why. One at a line is allowed there, by a comment
-        ``# cutepy: allow[KIND] reason``.
+        Allowed kinds of hazards, each with the reason. A comment ``# cutepy: allow[KIND] reason`` allows a hazard at
+        its line.
     limit_seconds : float, optional
-        The most that a launch may take of the host's time, from its call to its end. What the first `simulate` of a
-        process takes to load the DSL comes before, and does not count. Default: no limit.
+        Limit of a launch in seconds of the host, from its call to its end. The time that the first `simulate` of a
+        process takes to load the DSL does not count. Default: no limit.
     limit_instructions : int, optional
         The most instructions that the warps of a launch may execute, checked every thousand blocks of code or so. A
         launch with a limit runs in one process. Default: no limit.
     strict : bool
-        Fail by advisories as by hazards: what costs time, what ptxas repairs, and what nothing comes of. Default: warn
-        of them once, at the end.
+        Raise advisories like hazards: costs in time, defects that ptxas repairs, defects without effect. Default: one
+        warning at the end.
     arch : str, optional
-        The GPU that is simulated, and what the DSL compiles for: "sm_90a" (an H200), "sm_100a" (a B200), "sm_103a" (a
-        B300) or "sm_120a" (an RTX 5090). It refuses modules of `load_ptx` for another. Default: that of the context
-        around it, the DSL's variable CUTE_DSL_ARCH, or "sm_90a", and modules run as their .target says.
+        Architecture of the simulated GPU, and the DSL's target: "sm_90a" (an H200), "sm_100a" (a B200), "sm_103a" (a
+        B300) or "sm_120a" (an RTX 5090). Modules of `load_ptx` for another architecture are refused. Default: that of
+        the enclosing context, the DSL's variable CUTE_DSL_ARCH, or "sm_90a"; modules of `load_ptx` then run by their
+        .target.
     time : str, bool or cutepy.predict.Timer
-        Predict how long each launch takes on a GPU, "h100" or "h200" (True): `Run.predictions`. Only sampled CTAs run,
-        those of `ctas` or else the first, the last and one between: what the others would write is missing.
+        Predict the time of each launch on a GPU, "h100" or "h200" (True): `Run.predictions`. Only sampled CTAs run,
+        those of `ctas`, or the first, the last and one between. The results of all other CTAs are missing.
 
     Yields
     ------
@@ -107,12 +107,12 @@ def simulate(
     HazardError, ScheduleError
         At the end, if the sanitizer found hazards, or a schedule ended with another result.
     SimulationError
-        From the call that launched the kernel, if that does what the hardware would not. At the end of the context any
-        error is given a note that says what hazards were found before it.
+        From the call that launched the kernel, if the hardware would stop the kernel or compute wrong results. At the
+        end of the context any error gets a note with the hazards found before it.
     LimitError
-        From the call that launched the kernel, if that takes more than a limit; with the lines where its lanes were.
+        From the call that launched the kernel, if the launch exceeds a limit; with the lines where its lanes were.
     AllowanceError
-        If something is allowed without a reason, or is of no kind that there is.
+        If an allowance has no reason, or an unknown kind.
     ValueError, TypeError
         If an option is of another type, impossible, or without effect beside the others.
     RuntimeError

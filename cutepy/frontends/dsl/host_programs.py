@@ -25,7 +25,7 @@ class NoPtxError(RuntimeError):
 
     @classmethod
     def of_an_object(cls, name: str) -> NoPtxError:
-        """Say so of a function that was loaded from a file."""
+        """Return the error of a function that was loaded from an object file."""
         return cls(
             f"{name} was loaded from an object file, which holds machine code and not the PTX that the simulator runs; "
             "call the function that the file was exported from, compiled inside `with cutepy.simulate()`; if a cache "

@@ -1,8 +1,7 @@
 """Machine code for this CPU, by the compiler that the DSL compiles host code with: its input is MLIR's dialect of LLVM.
 
-It is imported when it is asked for first: the DSL takes a second for that, if nothing else has imported it. What it
-has compiled is kept on the disk, by the text, the DSL's version and the CPU's model and features, and read from there
-without it.
+The compiler is imported at its first use, since the import of the DSL takes a second. Compiled code is stored on disk,
+by its text, the DSL's version and the model and features of the CPU. Code from the disk needs no compiler.
 """
 
 from __future__ import annotations

@@ -192,16 +192,16 @@ class PtxModule:
             - A torch tensor or numpy array in host memory: its address. Kernels may touch all of its storage, and may
               not write to an array that is read-only.
             - None: a null pointer.
-            - bytes, or what has them as a buffer (`ctypes.Structure`, `bytearray`): a struct, or the 128 bytes of a
-              tensor map, of just the parameter's size.
-            - A number: what the parameter's type says. Integers without a sign are taken modulo 2^bits, for compilers
-              declare C++'s int as .u32. A parameter of type .b32 takes an integer, or np.float32(x); so do .b16, .b64.
+            - bytes, or an object with a buffer (`ctypes.Structure`, `bytearray`): a struct, or the 128 bytes of a
+              tensor map, of exactly the parameter's size.
+            - A number of the parameter's type. Unsigned integers are taken modulo 2^bits, because compilers declare
+              C++'s int as .u32. A parameter of type .b32 takes an integer, or np.float32(x); so do .b16, .b64.
         smem : int
             Bytes of dynamic shared memory.
         cooperative : bool
             True if all CTAs must be resident at once.
         known : iterable of tensors or arrays
-            Memory that the kernel reaches by pointers which are in other memory: in structs, tensor maps, tables.
+            Memory whose addresses the kernel finds in other memory: in structs, tensor maps, tables.
         stream : int or torch.cuda.Stream, optional
             Stream of the launch; launches run in order, in all streams.
         programmatic : bool
@@ -212,14 +212,14 @@ class PtxModule:
         Returns
         -------
         Launch or None
-            With its `stats`, and what it printed as `printf`; None where its stream is captured, so that it is kept.
+            The launch, with `stats` and `printf`; None if its stream is captured: the graph then keeps the launch.
 
         Raises
         ------
         ValueError, TypeError
             If there is no such kernel, or an argument does not fit its parameter.
         SimulationError
-            If the kernel does something that the hardware would not do.
+            If the hardware would stop the kernel, or compute wrong results.
         WrongDeviceError
             If `cutepy.simulate` was asked for a GPU that does not run code for the module's .target.
         """

@@ -111,7 +111,7 @@ class ServedRun(Run):
             self._observers = tuple(o for o in self._observers if o not in sanitizer.observers)
 
     def adopt(self, tensor: object) -> None:
-        """Learn of a tensor that was passed to a compiled function: those of the device are known."""
+        """Register a host tensor that was passed to a compiled function; tensors of the device are known."""
         if not getattr(tensor, "is_cuda", False):
             self._host_tensors.setdefault(storage_range(tensor), tensor)
 
@@ -124,7 +124,7 @@ class ServedRun(Run):
         super().tell(event)
 
     def _learn_memory(self) -> None:
-        """Learn of the memory that the device has now, and of the host's that functions were passed."""
+        """Register the memory that the device has now, and the host memory that was passed to functions."""
         from cutepy.frontends.torch_device import storage
 
         self._memory = GlobalMemory()

@@ -1,6 +1,6 @@
 """Operators on 16-bit floats that CUDA computes in float32 and rounds once, where the CPU's kernels round each sum.
 
-What the CPU's kernels don't have in 16 bits is computed so too.
+Operators that the CPU's kernels lack for 16-bit floats are computed in float32 too.
 """
 
 from __future__ import annotations

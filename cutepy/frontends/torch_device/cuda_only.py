@@ -94,7 +94,7 @@ def _gru_cell_backward(
 
 
 def _no(*_: object) -> bool:
-    """Say that cuDNN's is not used, so that torch's own is."""
+    """Answer that cuDNN is not used, so that torch uses its own implementation."""
     return False
 
 

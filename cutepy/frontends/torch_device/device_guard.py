@@ -1,8 +1,8 @@
 """The device guard that torch's C++ code asks for before it touches a device.
 
-A CPU build has none for CUDA, and refuses. Torch does have one that does nothing, for fake tensors on machines whose
-CUDA build finds no device: it takes the place of a guard that reports no devices. So such a guard is registered, and
-replaced at once.
+A CPU build of torch has no device guard for CUDA, and raises an error. Torch has a guard without effect, for fake
+tensors on machines whose CUDA build finds no device. It replaces a registered guard that reports no devices. So this
+module registers a guard that reports no devices, and torch's replaces it at once.
 """
 
 from __future__ import annotations

@@ -93,9 +93,10 @@ class Allocations:
                 self._peak_bytes = max(self._peak_bytes, self._noted_bytes)
 
     def keep(self, address: int, beside: int | None = None) -> None:
-        """Say that a storage, once it is freed, is not given away while it is used: beside its stream, if one is named.
+        """Count the memory of a storage as never reused after it is freed, unless `beside` is the storage's own stream.
 
-        Torch's allocator waits then for what has been queued in that other stream, and asks nothing of its own.
+        `beside` is a stream that uses the storage (`record_stream`). Torch's allocator waits for the work in that
+        stream.
         """
         with self._lock:
             for allocation in self._live:

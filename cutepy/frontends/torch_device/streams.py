@@ -1,6 +1,6 @@
 """Streams and events of the simulated device: work runs synchronously and in order, so no wait blocks.
 
-Observers are told what would wait for what; who polls waits by it (`cutepy.frontends.polling`).
+Observers receive the waits that a GPU would have; a host that polls waits by its queries (`cutepy.frontends.polling`).
 
 Times between events are the host's: how long the simulation took, which says nothing about a GPU.
 """

@@ -21,11 +21,11 @@ from cutepy.sim.ptx.model import SourceLine
 _LIBRARIES = str(Path(torch.__file__).parent), str(Path(__file__).parents[1])
 
 
-class _OfThread(threading.local):
+class _ThreadHiding(threading.local):
     hidden = 0
 
 
-_thread = _OfThread()
+_thread = _ThreadHiding()
 
 
 @contextmanager

@@ -62,13 +62,13 @@ def served() -> Iterator[None]:
         if "triton" in sys.modules:
             _install(stack)
         else:
-            finder = _WhenImported("triton", lambda: _install(stack))
+            finder = _ImportHook("triton", lambda: _install(stack))
             sys.meta_path.insert(0, finder)
             stack.callback(finder.remove)
         yield
 
 
-class _WhenImported(MetaPathFinder):
+class _ImportHook(MetaPathFinder):
     """Calls a function once a module has been imported."""
 
     def __init__(self, name: str, action: Callable[[], None]) -> None:

@@ -78,10 +78,10 @@ def _of_pattern(kind: Kind, size_bytes: int, pattern: bytes) -> tuple[int, int]:
 
 
 def sectors(size_bytes: int, addresses: Array) -> tuple[int, int]:
-    """Count the sectors of global memory that accesses by warps ask for, and the fewest that hold their bytes.
+    """Count the sectors of global memory that warps access, and the fewest sectors that hold as many bytes.
 
-    Arrays of the host are aligned to 16 bytes, those of a GPU to 256: each access counts at the better of both
-    alignments that a 16-byte one may stand for.
+    A sector has 32 bytes. Host arrays are aligned to 16 bytes only, the GPU's arrays to 256. An array may therefore
+    begin at a sector or at the middle of one, and each access counts at the alignment that takes fewer sectors.
 
     Parameters
     ----------
@@ -108,7 +108,7 @@ def sectors(size_bytes: int, addresses: Array) -> tuple[int, int]:
 
 
 def _is_new(rising: Array) -> Array:
-    """Tell which elements of rising rows differ from the one before."""
+    """Mark the elements of sorted rows that differ from their predecessor."""
     return np.pad(np.diff(rising, axis=1) != 0, ((0, 0), (1, 0)))
 
 

@@ -64,7 +64,7 @@ class JsonValue:
         return self.value
 
     def text(self, limit: int = MAX_TEXT) -> str:
-        """Return a text of at most so many characters."""
+        """Return a text of at most a given number of characters."""
         if not isinstance(self.value, str) or len(self.value) > limit:
             raise self._wrong(f"a text of at most {limit} characters")
         return self.value

@@ -2,11 +2,11 @@
 
 Without observers no record is kept of any event.
 
-Traffic is what the L2 cache is asked for: 32-byte sectors, without a model of any cache. Each warp asks once for each
-sector that its lanes touch in an instruction. A bulk copy asks for the sectors of each run of contiguous bytes (a row
-of a box). Bytes are those read or written, without the rest of their sectors. A multicast copy reads global memory
-once. Elements outside of a tensor are not read. Not counted: local memory, parameters, constants, tensor maps,
-instructions, and prefetches.
+Traffic is counted in requests to the L2 cache, sectors of 32 bytes, without a model of any cache. An instruction of a
+warp requests each sector that its lanes access once. A bulk copy requests the sectors of each run of contiguous bytes
+(a row of a box). Bytes are the accessed ones, without the rest of their sectors. A multicast copy reads global memory
+once. Elements outside of a tensor are not read. Local memory, parameters, constants, tensor maps, instructions and
+prefetches are not counted.
 
 References
 ----------
@@ -38,7 +38,7 @@ cancelled_clusters""".split()
 
 
 class PickedLanes(NamedTuple):
-    """The lanes of a group that an event is about: the rectangle around those that a mask picks.
+    """Lanes of a group that a mask selects, with the smallest rectangle of CTAs and threads around them.
 
     Attributes
     ----------
@@ -89,10 +89,10 @@ class Activity:
     Attributes
     ----------
     changes : int
-        Counts changes to what others may wait for: memory, barriers, lanes that end. Who sees no change between two
-        looks would see the same again.
+        Number of changes of shared state: memory, barriers, exits of lanes. While the number stays the same, a group
+        that reads shared state again reads the same values.
     pending : list of AsyncOperation
-        Issued, and not complete.
+        Issued operations that are not complete.
     completing : AsyncOperation or None
         Operation that takes effect now.
     is_stuck : bool

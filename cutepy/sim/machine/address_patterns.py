@@ -91,7 +91,7 @@ class LocatedPattern(NamedTuple):
 
 
 class InOwnCta(NamedTuple):
-    """Addresses in shared memory, which each lane has of its own CTA.
+    """Addresses in shared memory, each in the CTA of its lane.
 
     Attributes
     ----------

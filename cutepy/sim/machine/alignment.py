@@ -1,10 +1,10 @@
 """Aligned instructions: all threads of a warp or warpgroup must execute them together, some with the same operands.
 
-`cutepy.sim.ptx.alignment` names the instructions. Groups of lanes say nothing of it: parts of a unit run ahead and
-behind. So executions by a part of a unit are counted by lane, in each place within which the lanes have diverged and
-where they reconverge. A lane that passes there with fewer executions than others of its unit took a path without the
-instruction. Lanes that all come to it, however late and on whatever paths, have executed it equally often. Lanes that
-have exited may have come to fewer barriers than others of their warp, but to no other ones.
+The groups of lanes that the simulator runs do not show whether a unit executes an instruction together, since parts of
+a unit run ahead and behind. So executions by a part of a unit are counted, by lane, between each divergence and its
+reconvergence. A lane that reconverges with fewer executions than others of its unit took a path without the
+instruction. If all lanes execute the instruction, however late and on whatever paths, their counts are equal. An exited
+lane may have executed fewer barriers than others of its warp, but no other barriers.
 
 References
 ----------

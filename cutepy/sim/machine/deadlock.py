@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 
 class PartOfAUnit(Exception):
-    """Lanes have come, without the others, to an instruction that warps or warpgroups take together.
+    """Error of lanes that execute an instruction of warps or warpgroups without the other lanes of their unit.
 
-    Lanes come without the others once nothing else can go on. If these wait at a barrier, no thread can. A mechanism
-    that cannot know raises this, and the schedule raises what it means.
+    Lanes execute the instruction alone once nothing else can run. If the other lanes wait at a barrier, the launch is
+    deadlocked. A mechanism does not know other groups, so it raises this error, and the schedule raises `meaning`.
 
     Parameters
     ----------

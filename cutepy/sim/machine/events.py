@@ -430,7 +430,7 @@ class NamedBarrierEvent(GenerationEvent):
     def is_of_all(self) -> bool:
         """True if a named barrier is for all threads of the CTA, so that exited threads count."""
         i = self.instruction
-        return len(i.operands) == (3 if "red" in i.parts else 1)
+        return len(i.operands) == (3 if i.traits.votes else 1)
 
 
 class NamedBarrierPartialArrive(NamedBarrierEvent):
@@ -855,7 +855,7 @@ class CompletionPolicy:
         """See a pending operation about to complete."""
 
     def completes_at_issue(self, operation: AsyncOperation) -> bool:
-        """Say whether an operation takes effect as it is issued."""
+        """Tell whether an operation takes effect at its issue."""
         return True
 
     def choose(self, pending: Sequence[AsyncOperation]) -> int:
@@ -863,11 +863,11 @@ class CompletionPolicy:
         return 0
 
     def gives_up(self) -> bool:
-        """Say whether a try_wait whose phase is not complete returns now; it is asked once between two changes."""
+        """Tell whether a try_wait of an incomplete phase returns now; called once between two changes of memory."""
         return False
 
     def grants(self, left: int, beyond: int) -> bool:
-        """Say whether a request of launch control gets one of the clusters that have not begun.
+        """Tell whether a request of launch control gets one of the clusters that have not begun.
 
         Half of the clusters beyond the first wave begin by themselves, so that kernels see both answers.
 

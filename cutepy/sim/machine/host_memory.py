@@ -1,6 +1,6 @@
 """Host memory: addresses of tensors and arrays, and lazily mapped tensors of tens of gigabytes.
 
-Pages are zeros of the system, or map one block of values again and again; each is copied when it is written to.
+Pages are the system's zero page, or map one block of values repeatedly. A write to a page copies it first.
 """
 
 from __future__ import annotations

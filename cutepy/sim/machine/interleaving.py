@@ -1,8 +1,8 @@
 """Interleavings: policies that choose the next agent, a group of lanes or a pending operation, at each synchronisation.
 
-A `CompletionPolicy` decides when asynchronous operations take effect; threads go on as they can. An `Interleaving`
-decides both. Its agents are groups of lanes that stopped where they synchronise, and operations that are pending; each
-time it picks one of those that can go on. So warps overtake each other, and copies arrive in any order.
+A `CompletionPolicy` decides when asynchronous operations take effect, and threads run whenever they can. An
+`Interleaving` decides both. Its agents are groups of lanes that stopped at a synchronisation, and pending operations.
+At each step it picks one agent that can run. So warps overtake each other, and copies arrive in any order.
 
 References
 ----------
@@ -52,27 +52,27 @@ class Agent:
 
 
 class Interleaving(CompletionPolicy):
-    """Decide the next agent; this class takes the first that can, and operations as they are issued.
+    """Policy that picks the next agent; this class picks the first that can run, and completes operations at issue.
 
-    Lanes stop before each instruction that synchronises, and after it. Those of a warp stay together as far as the
-    kernel keeps them together, and those of a warpgroup from one MMA to the next.
+    Lanes stop before and after each instruction that synchronises. The lanes of a warp stay together while the kernel
+    keeps them together; the warps of a warpgroup stay together from one MMA to the next.
 
     Attributes
     ----------
     splits_ctas : bool
-        True if CTAs go their own ways; if not, all that are resident do the same at the same time.
+        True if each CTA is an agent of its own; otherwise all resident CTAs run in lockstep.
     poison : int or None
-        The bytes that shared memory has when a CTA begins, and again once it has ended; None leaves zeros, and what was
-        there.
+        Byte that fills the shared memory of a CTA at its begin and at its end; None leaves zeros at the begin, and the
+        contents at the end.
     tells_absence : bool
-        True if it is an error to reach into the memory of another CTA before that has made a step, or after its end.
+        True if an access to another CTA's shared memory before its first step, or after its end, is an error.
     watches : bool
-        True to tell what came of each step: `went`, `left` and `unblocked`. Agents are groups that nothing takes
-        apart any more, and one whose step changed nothing is none until something has changed.
+        True if the policy receives the outcome of each step: `went`, `left` and `unblocked`. Agents are then groups
+        that are split no further, and a group whose step changed no state is no agent until some state has changed.
     sees_awaited : bool
         True if agents name the object that they wait for.
     is_stuck : bool
-        Set where nothing can go on.
+        Set when no agent can run.
     """
 
     splits_ctas = True
@@ -83,7 +83,7 @@ class Interleaving(CompletionPolicy):
     is_stuck = False
 
     def completes_at_issue(self, operation: AsyncOperation) -> bool:
-        """Say that it doesn't: a pending operation is an agent."""
+        """Return False: a pending operation is an agent of its own."""
         return False
 
     def start(self) -> None:
@@ -93,11 +93,11 @@ class Interleaving(CompletionPolicy):
         """Begin with CTAs that become resident."""
 
     def stops_at(self, instruction: Instruction, before: Instruction | None) -> bool:
-        """Say whether lanes stop before an instruction, given the one written before it."""
+        """Tell whether lanes stop before an instruction, given the preceding instruction of the text."""
         return synchronises(instruction) or (before is not None and synchronises(before))
 
     def parts_lanes(self, ctas: Ctas, threads: Threads) -> bool:
-        """Say whether the lanes of a warp go their own ways, where no instruction takes them together any more."""
+        """Tell whether the lanes of a warp run as separate agents, where no later instruction needs the whole warp."""
         return False
 
     def next(self, agents: Sequence[Agent]) -> int:
@@ -105,13 +105,13 @@ class Interleaving(CompletionPolicy):
         return 0
 
     def went(self, is_idle: bool) -> None:
-        """See that the picked agent has stopped again; `is_idle` says that all is as it was before."""
+        """Receive the end of the picked agent's step; `is_idle` tells that the step changed no state."""
 
     def left(self, g: Group) -> None:
         """See lanes about to end."""
 
     def unblocked(self) -> None:
-        """See that lanes have parted from those they met, since nothing else could go on."""
+        """Receive the split of lanes from a join where they waited for others, since nothing else could run."""
 
 
 def synchronises(i: Instruction) -> bool:
@@ -181,11 +181,11 @@ class RandomSchedule(Interleaving):
         return best
 
     def gives_up(self) -> bool:
-        """Toss."""
+        """Return True or False at random, with equal odds."""
         return self._random.random() < self._impatience
 
     def grants(self, left: int, beyond: int) -> bool:
-        """Toss."""
+        """Return True or False at random, with equal odds."""
         return self._random.random() < 0.5
 
 

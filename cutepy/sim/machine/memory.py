@@ -157,7 +157,7 @@ class GlobalMemory:
         return None
 
     def nearest(self, address: int) -> str:
-        """Say where an address lies relative to known ranges."""
+        """Describe the place of an address relative to the known ranges."""
         if not self._regions:
             return "no global memory is known"
         region = min(self._regions, key=lambda r: min(abs(address - r.start), abs(address - r.end)))

@@ -90,7 +90,7 @@ class Observer:
         """See lanes that have to wait at a barrier; `on_barrier` is called when they go on."""
 
     def knows_complete(self, address: int, slots: Array, phases: Array, ctas: Ctas, threads: Threads) -> Array:
-        """Say which lanes know that a phase of an mbarrier is complete, so that their try can't fail.
+        """Mark the lanes that know that a phase of an mbarrier is complete, so that their try can't fail.
 
         Parameters
         ----------

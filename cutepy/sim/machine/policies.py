@@ -82,7 +82,7 @@ class Choices(Interleaving):
         return is_seen(instruction)
 
     def gives_up(self) -> bool:
-        """Say that tries return: to wait is to be picked later."""
+        """Return True: every failed try returns, and waits by being picked later."""
         return not self.is_stuck
 
     def next(self, agents: Sequence[Agent]) -> int:
@@ -105,7 +105,7 @@ class Choices(Interleaving):
         return choice == 0
 
     def missed(self, launch: Launch) -> str:
-        """Say which choice there was not, or that it had not so many."""
+        """Return the error of a choice that did not occur, or that had fewer alternatives."""
         for at, choice in sorted(self.others.items()):
             if at in self._refused:
                 return f"at choice {at} {launch.name} has 0 to {self._refused[at] - 1}, and no {choice}"
@@ -129,7 +129,7 @@ class Choices(Interleaving):
 
 
 def _is_able(agent: Agent) -> bool:
-    """Return whether nothing that is pending comes before an operation."""
+    """Tell whether all operations that must complete before this one have completed."""
     return agent.operation is None or all(earlier.done for earlier in agent.operation.after)
 
 
@@ -217,10 +217,10 @@ def _is_among(cta: tuple[int, ...] | None, ctas: Ctas) -> bool:
 
 
 class HoldBack(Interleaving):
-    """Let one side go on only when nothing else can; all others take turns, and their operations complete at once.
+    """Policy that holds one side back until nothing else can run; other agents take turns.
 
-    Who waits for an operation that is held, such as its issuer in `wait_group`, is held with it: what it has let others
-    do before comes first.
+    An agent that waits for the held operation, such as its issuer in `wait_group`, is held back too, so that all agents
+    that it has released run first.
 
     Parameters
     ----------
@@ -245,7 +245,7 @@ class HoldBack(Interleaving):
         self._has_held = False
 
     def missed(self, launch: Launch) -> str:
-        """Name the held instruction or thread that a launch lacks, or say that nobody came to it."""
+        """Name the held instruction or thread that a launch lacks, or tell that no lane reached it."""
         site = self.site
         return "" if site is None or self._has_held else _absent(site, launch)
 
@@ -254,7 +254,7 @@ class HoldBack(Interleaving):
         self._last, self._waited = 0, 0
 
     def completes_at_issue(self, operation: AsyncOperation) -> bool:
-        """Say that all do but the one that is held."""
+        """Return True for every operation except the one that is held back."""
         return self.site is None or not self._delays(_completion(operation))
 
     def stops_at(self, instruction: Instruction, before: Instruction | None) -> bool:
@@ -264,7 +264,7 @@ class HoldBack(Interleaving):
         return at or super().stops_at(instruction, before)
 
     def parts_lanes(self, ctas: Ctas, threads: Threads) -> bool:
-        """Say that those of the warp do of which one lane is held."""
+        """Return True for the warp of which one lane is held back."""
         site = self.site
         if site is None or site.lane is None or site.warp is None:
             return False
@@ -328,7 +328,7 @@ def held_of(text: str) -> HoldBack:
     Raises
     ------
     ValueError
-        If it is none.
+        If the text is no such schedule.
     """
     found = _NAME.fullmatch(text)
     names = None if found is None else found.groupdict()
@@ -358,15 +358,15 @@ def _held(names: dict[str, str | None]) -> HoldBack:
 
 
 class LateCompletion(CompletionPolicy):
-    """Complete nothing before somebody waits for it or nobody can go on; then the oldest."""
+    """Complete an operation only when a thread waits for it, or no group can run: then the oldest one."""
 
     def completes_at_issue(self, operation: AsyncOperation) -> bool:
-        """Say that it doesn't."""
+        """Return False: the operation stays pending until the policy picks it."""
         return False
 
 
 class YoungestCompletion(LateCompletion):
-    """Complete nothing before somebody waits for it or nobody can go on; then the youngest."""
+    """Complete an operation only when a thread waits for it, or no group can run: then the youngest one."""
 
     def choose(self, pending: Sequence[AsyncOperation]) -> int:
         """Pick the last."""
@@ -374,7 +374,7 @@ class YoungestCompletion(LateCompletion):
 
 
 class RandomCompletion(CompletionPolicy):
-    """Toss a coin whether an operation takes effect as it is issued; of those that didn't, any is next.
+    """Decide at random whether an operation takes effect at its issue, and which pending operation completes next.
 
     Parameters
     ----------
@@ -387,11 +387,11 @@ class RandomCompletion(CompletionPolicy):
         self._random = random.Random(seed)
 
     def completes_at_issue(self, operation: AsyncOperation) -> bool:
-        """Toss."""
+        """Return True or False at random, with equal odds."""
         return self._random.random() < 0.5
 
     def grants(self, left: int, beyond: int) -> bool:
-        """Toss."""
+        """Return True or False at random, with equal odds."""
         return self._random.random() < 0.5
 
     def choose(self, pending: Sequence[AsyncOperation]) -> int:
@@ -417,7 +417,7 @@ def policy_named(name: str) -> CompletionPolicy:
     Raises
     ------
     ValueError
-        If there is none of this name.
+        If no policy has this name.
 
     Examples
     --------

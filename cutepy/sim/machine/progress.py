@@ -1,11 +1,11 @@
 """Forward progress: spinning groups sleep until memory changes; a try_wait times out when nothing else can run.
 
-Spinning groups are told by `spinning.py`. Of clocks there is no model: time leaps ahead when nothing but time can let
-anybody go on.
+`spinning.py` detects spinning groups. Clocks have no model: time leaps ahead when no group can run before time passes.
 
-If nothing else can run, a try_wait times out and returns false. The lanes' further steps follow from their registers
-and from the changes that others see. So lanes that wait as they did before an earlier failure, with no change since,
-would come back as they are now, and do not fail again. Lanes that count their failures differ, and fail again.
+If nothing else can run, a try_wait times out and returns false. The further steps of its lanes depend only on their
+registers and on shared state. Lanes that wait with the same registers as before an earlier failure, and with no change
+of shared state since, would only repeat themselves, so their tries do not fail again. Lanes that count their failures
+have other registers, and their tries fail again.
 
 References
 ----------
@@ -122,7 +122,7 @@ class TimeOuts:
         self._left, self._since = MOST, self._activity.time
 
     def told(self) -> list[str]:
-        """Say how many have failed, if they are so many that no more will."""
+        """Describe the number of failed tries, if no further try can fail."""
         if self._left or self._changes != self._activity.changes:
             return []
         return [f"{self._counts.total():,} tries have failed meanwhile; what more would do is not known"]

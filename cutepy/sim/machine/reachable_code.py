@@ -1,8 +1,8 @@
 """Reachable instructions: constant propagation from lanes' registers finds the code that they may still execute.
 
-Values are propagated from the block where the lanes stand, lane by lane. A value that two paths leave different is
-unknown, and so is the result of whatever is not plain integer arithmetic. A branch on an unknown predicate may go both
-ways. So the instructions found are a superset of those that the lanes can reach.
+Constant propagation begins at the block of the lanes, and has values for each lane. A value that differs on two paths
+is unknown, and so is the result of each instruction other than plain integer arithmetic. A branch on an unknown
+predicate may go both ways. So the result is a superset of the instructions that the lanes can reach.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _Values = dict[int, "Array"]
 
 
-class Prospect(NamedTuple):
+class ReachableInstruction(NamedTuple):
     """An instruction that lanes may execute.
 
     Attributes
@@ -52,7 +52,7 @@ class Prospect(NamedTuple):
     mask: Array | None = None
 
 
-class Prospects:
+class ReachableCode:
     """Instructions that a group of lanes may still execute.
 
     Parameters
@@ -83,7 +83,7 @@ class Prospects:
             one.instruction.traits.calls for one in self._found
         )
 
-    def those(self, brings: Callable[[Instruction], bool]) -> Iterator[Prospect]:
+    def those(self, brings: Callable[[Instruction], bool]) -> Iterator[ReachableInstruction]:
         """Yield the instructions of some kind that lanes may execute."""
         return (one for one in self._found if brings(one.instruction))
 
@@ -154,7 +154,7 @@ class Prospects:
                         left.append(to)
         return sure
 
-    def _list(self, sure: dict[int, Array]) -> Iterator[Prospect]:
+    def _list(self, sure: dict[int, Array]) -> Iterator[ReachableInstruction]:
         nobody = np.zeros(self._shape, bool)
         for n, (mask, entering) in sorted(self._in.items()):
             values = dict(entering)
@@ -165,7 +165,7 @@ class Prospects:
                     allowed = None if held is None else (held != 0) ^ i.predicate[1]
                     may, will = (may, nobody) if allowed is None else (may & allowed, will & allowed)
                 if may.any():
-                    yield Prospect(i, may, will & may, self._address(i, values), self._mask(i, values))
+                    yield ReachableInstruction(i, may, will & may, self._address(i, values), self._mask(i, values))
                 self._execute(i, values)
 
     def _address(self, i: Instruction, values: _Values) -> Array | None:

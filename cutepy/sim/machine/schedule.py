@@ -1,10 +1,16 @@
 """The deterministic schedule: groups of lanes take turns, each until it must wait. `Mechanism` is its interface.
 
-When no group can run, in this order: a pending asynchronous operation completes; lanes whose wait is over leave those
-whose wait is not; warps that met whole go on; a try_wait times out, unless its lanes wait as they did when it did
-before; time passes; lanes that met where others of their warp are missing go ahead. If none of that is possible, the
-kernel is deadlocked. A group that spins runs again only when something changes. Warps that met go on also if others
-keep them waiting for long, and so do lanes that no instruction takes together with the rest of their warp.
+When no group can run, the schedule takes the first possible of these steps:
+
+1. A pending asynchronous operation completes.
+2. Lanes whose wait has ended leave the lanes of their group that still wait.
+3. Whole warps leave a join at which their group waits for other warps.
+4. A try_wait times out, unless its lanes wait in the same state as at an earlier time-out.
+5. Time passes.
+6. Lanes leave a join at which other lanes of their warp are missing.
+
+If no step is possible, the kernel is deadlocked. A spinning group runs again only when memory changes. Whole warps also
+leave a join after a long wait, and so do lanes whose warp executes no further instruction together.
 
 References
 ----------
@@ -418,7 +424,7 @@ class Mechanism:
     """A part of the hardware beside arithmetic: override the methods of the events that concern it."""
 
     def start(self, residents: Residents, threads: int) -> None:
-        """Begin anew with CTAs of so many threads, which become resident."""
+        """Begin anew with CTAs of a given number of threads, which become resident."""
 
     def before_parting(self, g: Group, blocks: Collection[int], join_block: int) -> None:
         """Bring to a group's registers the values that its parts may access.

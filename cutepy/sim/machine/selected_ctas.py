@@ -63,7 +63,7 @@ def parse_ctas(text: str) -> list[tuple[int, ...]]:
     Raises
     ------
     ValueError
-        If that is none.
+        If the text has no coordinates of CTAs.
     """
     try:
         found = [tuple(int(c) for c in cta.split(",")) for cta in text.split()]

@@ -1,7 +1,7 @@
 """Shared memory of a CTA: its initial contents, and views through a layout.
 
-A view through a swizzled layout gives a tile as the matrix that it is. Where a CTA begins, a GPU's shared memory has
-what other kernels left; here every word is a mix that is not plausible as data.
+A view through a swizzled layout returns a tile as a matrix. At the start of a CTA, shared memory of a GPU holds bytes
+of other kernels; here every word has a pattern that is not plausible as data.
 """
 
 from __future__ import annotations

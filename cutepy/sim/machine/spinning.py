@@ -1,10 +1,10 @@
-"""Spinning groups of lanes: they come to the same block with the same registers, while no memory has changed.
+"""Detection of spinning groups of lanes: a group returns to a block with the same registers, and no memory has changed.
 
-Such a group will do so for ever: it sleeps until something changes. The block and registers to compare with are taken
-anew after twice as many blocks each time, so that a cycle of any length is found (R. P. Brent, "An Improved Monte Carlo
-Factorization Algorithm", 1980). A loop that counts never repeats itself, and works. A group that has slept is watched
-from the block on at which it wakes, and so are its parts: of many that wait for a lock, all but the one that gets it
-sleep again after one round.
+A spinning group would repeat itself for ever, so it sleeps until memory changes. Brent's cycle detection finds a cycle
+of any length: the block and registers to compare with are replaced after 1, 2, 4, ... blocks (R. P. Brent, "An Improved
+Monte Carlo Factorization Algorithm", 1980). A loop with a counter never repeats its registers, and does not sleep. A
+group that wakes is compared with its state at that block from the first round on, and so are its parts. Of many groups
+that wait for a lock, all but the new owner thus sleep again after one round.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ _FIRST_SPAN = 8
 
 
 class Spin:
-    """State of a group since memory changed last, which tells if it spins.
+    """Cycle detection of one group, since the last change of memory.
 
     Attributes
     ----------
     changes : int
-        The count of changes then.
+        Number of changes of memory at the start of the detection.
     asleep : bool
-        True if the group has repeated itself.
+        True if the group has repeated a state.
     by_clock : bool
-        True if time went by meanwhile, so that its next round may differ.
+        True if the group lets time pass, so that its next round may differ.
     has_slept : bool
-        True if the group, or the one it is a part of, was asleep before.
+        True if the group, or the group that it was split from, was asleep before.
     """
 
     __slots__ = (

@@ -13,7 +13,7 @@ from cutepy.sim.errors import Execution, NamedLanes, Place, Signaller, Simulatio
 from cutepy.sim.machine.group import value_of
 from cutepy.sim.machine.lanes import Array, Ctas, Threads
 from cutepy.sim.machine.memory import OFFSET_MASK, RANK_SHIFT, own_field, ranks_in
-from cutepy.sim.machine.reachable_code import Prospect, Prospects
+from cutepy.sim.machine.reachable_code import ReachableCode, ReachableInstruction
 from cutepy.sim.machine.thread_history import first as who_of, of_cta
 from cutepy.sim.machine.wait_sources import AwaitedObject, Source, arrives, copies, operation
 from cutepy.sim.ptx.instruction_set import OWN_SPACES
@@ -51,7 +51,7 @@ class _WaitedObject:
 
     Attributes
     ----------
-    bringers : dict of Part to list of Prospect
+    bringers : dict of Part to list of ReachableInstruction
         The instructions by which they may.
     sure : set of Part
         Those of them that surely do, once their own waits have ended.
@@ -66,7 +66,7 @@ class _WaitedObject:
     awaited: AwaitedObject
     instruction: Instruction | None
     waiters: list[Part] = field(default_factory=list)
-    bringers: dict[Part, list[Prospect]] = field(default_factory=dict)
+    bringers: dict[Part, list[ReachableInstruction]] = field(default_factory=dict)
     sure: set[Part] = field(default_factory=set)
     is_known: bool = False
     is_hopeless: bool = False
@@ -119,14 +119,14 @@ class _RemainingCode:
 
     def __init__(self, flow: ControlFlow, at: Mapping[Group, Instruction]) -> None:
         self._flow, self._at = flow, at
-        self._of: dict[Group, Prospects] = {}
+        self._of: dict[Group, ReachableCode] = {}
 
-    def of(self, g: Group) -> Prospects:
+    def of(self, g: Group) -> ReachableCode:
         if g not in self._of:
-            self._of[g] = Prospects(self._flow, g, is_at_block=g not in self._at)
+            self._of[g] = ReachableCode(self._flow, g, is_at_block=g not in self._at)
         return self._of[g]
 
-    def those(self, part: Part, brings: Callable[[Instruction], bool]) -> list[Prospect]:
+    def those(self, part: Part, brings: Callable[[Instruction], bool]) -> list[ReachableInstruction]:
         """Return the instructions of some kind that lanes of a part may execute."""
         return [one for one in self.of(part.g).those(brings) if (one.may & part.lanes).any()]
 
@@ -137,7 +137,7 @@ def _find_bringers(
     """Find the lanes that may bring a thing: lanes that address it, or have brought it before."""
     awaited, first = thing.awaited, thing.waiters[0]
     slots = np.unique(np.concatenate([part.ctas.slots for part in thing.waiters]))
-    come: dict[Part, list[tuple[Prospect, bool, bool]]] = {}
+    come: dict[Part, list[tuple[ReachableInstruction, bool, bool]]] = {}
     is_complete = True
     for h in of:
         is_waiter = _is_one_of(h, thing.waiters)
@@ -170,7 +170,7 @@ def _find_bringers(
 
 
 def _reaches(
-    roster: Roster, one: Prospect, h: Part, awaited: AwaitedObject, slots: Array, is_waiter: bool
+    roster: Roster, one: ReachableInstruction, h: Part, awaited: AwaitedObject, slots: Array, is_waiter: bool
 ) -> tuple[bool, bool]:
     """Return whether lanes of a part may address a thing of some CTAs by an instruction, and whether they do.
 
@@ -196,7 +196,9 @@ def _reaches(
     return bool(hit.any()), bool(hit.any())
 
 
-def _multicasts(one: Prospect, lanes: Array, own: Array, slots: Array, size: int, is_waiter: bool) -> tuple[bool, bool]:
+def _multicasts(
+    one: ReachableInstruction, lanes: Array, own: Array, slots: Array, size: int, is_waiter: bool
+) -> tuple[bool, bool]:
     """Return whether lanes may copy to CTAs of some slots, of their clusters, and whether the mask says so."""
     may = sure = False
     for slot in slots.tolist():
@@ -260,7 +262,7 @@ def _wait(
     return Wait(thing.awaited.at, thing.awaited.lacks, executions, tuple(bringers))
 
 
-def _those(roster: Roster, h: Part, one: Prospect) -> NamedLanes:
+def _those(roster: Roster, h: Part, one: ReachableInstruction) -> NamedLanes:
     """Name the lanes of a part that may execute an instruction."""
     lanes = one.may & h.lanes
     ctas, threads = h.g.ctas.slots[lanes.any(axis=1)], h.g.threads.ids[lanes.any(axis=0)]
@@ -474,7 +476,7 @@ def _who(
 
 
 def _ended(roster: Roster, g: Part) -> Iterator[str]:
-    """Say which threads of a group's first cluster have ended."""
+    """Name the threads of a group's first cluster that have ended."""
     residents = roster.residents
     own, size = int(g.ctas.slots[0]), residents.cluster_size
     for slot in range(own // size * size, own // size * size + size)[:_TOLD]:

@@ -24,7 +24,7 @@ def arrives(i: Instruction) -> bool:
 
 def copies(i: Instruction) -> bool:
     """Return whether an instruction brings bytes that an mbarrier counts."""
-    return "mbarrier::complete_tx::bytes" in i.parts or i.parts[:2] == ("mbarrier", "complete_tx")
+    return i.traits.brings_bytes or i.parts[:2] == ("mbarrier", "complete_tx")
 
 
 def operation(i: Instruction) -> object:
@@ -158,7 +158,7 @@ class AwaitedObject:
 
 @dataclass(frozen=True, slots=True)
 class WaitBegins(BarrierEvent):
-    """Lanes that have to wait, at a barrier or for registers: `Observer.on_wait` sees it.
+    """Event of lanes that begin to wait at a barrier or for registers, for `Observer.on_wait`.
 
     Attributes
     ----------

@@ -2,9 +2,9 @@
 
 References
 ----------
-PTX ISA, "st.async", "red.async": destination and mbarrier "belong to the same CTA", and that is another one than the
-thread's. Of the latter the hardware asks nothing: who stores to all CTAs of a cluster need not leave out its own. In a
-launch without clusters, st.async is an illegal instruction (H200, 2026-11-30), and in clusters of one CTA it is not.
+PTX ISA, "st.async", "red.async": destination and mbarrier "belong to the same CTA", which is not the CTA of the thread.
+The hardware does not enforce the second condition: a thread may store to all CTAs of its cluster, its own included. In
+a launch without clusters, st.async is an illegal instruction (H200, 2026-11-30); in clusters of one CTA it is legal.
 """
 
 from __future__ import annotations

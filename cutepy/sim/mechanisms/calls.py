@@ -1,8 +1,8 @@
 """Calls of functions: the lanes of a group enter, and meet again where the function returns.
 
-A call parts a group as a branch does, into one part for each function that some lanes call. The group that calls waits
-meanwhile, with its registers; its parts have registers of their own, and a frame in local memory behind that of the
-caller. That is copied which is passed: arguments as they enter, results as they return.
+A call splits a group as a branch does, into one part for each called function. The calling group waits and keeps its
+registers. Each part has registers of its own, and a frame in local memory behind the frame of the caller. Arguments are
+copied to the frame at the call, and results are copied back at the return.
 
 References
 ----------
@@ -116,7 +116,7 @@ class Calls:
 
 
 def _check_depth(g: Group, i: Instruction, callee: Callee, depth: int, frame_offset: int) -> None:
-    """See that a thread's calls fit into local memory.
+    """Check that the frames of a thread's calls fit into local memory.
 
     Raises
     ------

@@ -1,6 +1,6 @@
 """malloc and free in kernels: a heap in global memory, which lives as long as its module is loaded.
 
-Each allocation is a range of known memory of its own, so what touches none of them is found.
+Each allocation is a range of known memory of its own, so an access outside of all allocations is an error.
 
 References
 ----------
@@ -46,7 +46,7 @@ class Space:
         self.taken: dict[int, int] = {}
 
     def take(self, size_bytes: int) -> int | None:
-        """Return the address of so many bytes, or None if there are no more in a row."""
+        """Return the address of a given number of bytes, or None if there are no more in a row."""
         needed = -(-size_bytes // _UNIT) * _UNIT
         for n, (start, size) in enumerate(self._free):
             if size >= needed:
@@ -96,7 +96,7 @@ class Heap:
         return space
 
     def allocate(self, g: Group, i: Instruction, sizes: Array) -> Array:
-        """Return the address of so many bytes for each lane, 0 where there are no more."""
+        """Return the address of a given number of bytes for each lane, 0 where there are no more."""
         shape = (g.ctas.count, g.threads.count)
         space = self._space
         found = np.zeros(shape, np.uint64)

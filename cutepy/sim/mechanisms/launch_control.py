@@ -1,8 +1,8 @@
 """Cluster launch control: a thread takes the work of a cluster that has not begun, which then does not begin.
 
-The answer to a request comes some time later, by the async proxy: 16 bytes in shared memory, counted at an mbarrier. A
-refusal says nothing of others to come: the hardware refuses when all clusters have begun, or when it gives the SMs to
-something else. So each request is granted or refused as the policy says.
+The answer to a request comes later, by the async proxy: 16 bytes in shared memory, which an mbarrier counts. The
+hardware refuses a request when all clusters have begun, or when it gives the SMs to another kernel. A later request may
+therefore be granted after a refusal. So the policy grants or refuses each request by itself.
 
 References
 ----------
@@ -47,7 +47,7 @@ class LaunchControl(Mechanism):
         self._refusals: list[tuple[int, int, int]] = []  # CTA, mbarrier, and the phase that counts the answer
 
     def try_cancel(self, g: Group, i: Instruction, space: str, to: Array, barrier: Array) -> None:
-        """Ask for a cluster, once for each lane."""
+        """Request a cluster for each lane."""
         memory, shape = self._memory, (g.ctas.count, g.threads.count)
         places, barriers = (
             np.broadcast_to(memory.locate(g, i, memory.resolve(space, at)[1], size, size), shape)

@@ -1,8 +1,8 @@
 """ldmatrix and stmatrix: 8x8 matrices of 16-bit elements, 16x16, 16x8 and 8x16 ones of bytes.
 
-A lane addresses 16 bytes: a row, or of 16x8 matrices of bytes, which are stored transposed, a column. Which lane holds
-what is computed from layouts, those of 16-bit elements in `cutepy.layouts.sm90`. Elements of 4 and 6 bits lie 16 by 16
-at the start of their row, and get the low bits of a byte each.
+A lane addresses 16 bytes. These are a row of a matrix, or a column of a 16x8 matrix of bytes, which is stored
+transposed. Layouts tell the lane that holds an element; those of 16-bit elements are in `cutepy.layouts.sm90`. Elements
+of 4 and 6 bits are packed by sixteen at the start of their row, and each is loaded to the low bits of a byte.
 
 References
 ----------

@@ -1,7 +1,7 @@
 """Tokens of mbarrier arrivals: opaque to kernels, 64 bits that name a phase of an object.
 
-A state is the pending count, the phase, the object's address, and what tells objects apart that have one address: of
-other CTAs, and those that were made there before. Numbers that are too large for their bits wrap.
+A token holds the pending count, the phase, the address of the object, and a number that distinguishes objects of one
+address: objects of other CTAs, and earlier objects of the same CTA. Numbers that are too large for their bits wrap.
 
 References
 ----------

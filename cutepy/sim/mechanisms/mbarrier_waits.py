@@ -214,7 +214,7 @@ class MbarrierWaits:
                 return
 
     def _fellows(self, offset: int, slot: int) -> str:
-        """Say how many phases the stages of a ring have completed, if these differ."""
+        """Describe the completed phases of a ring's stages, if their numbers differ."""
         stages = [at for at in ring(offset, self._initialised()) if self._objects[at].valid[slot]]
         phases = [int(self._objects[at].phase[slot]) for at in stages]
         if len({*phases}) < 2:

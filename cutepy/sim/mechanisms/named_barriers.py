@@ -471,5 +471,5 @@ def _may_be_at(i: Instruction, number: int) -> bool:
     """Return whether an instruction may arrive at a barrier."""
     if i.traits.barrier != "named":
         return False
-    named = i.operands["red" in i.parts]
+    named = i.operands[i.traits.votes]
     return not isinstance(named, Immediate) or named.value == number

@@ -62,7 +62,8 @@ def registers_at_launch(directives: Mapping[str, Sequence[int]], asked: Sequence
 def held_at_launch(function: Function) -> int | None:
     """Return how many registers a thread of a kernel has at first; None if its setmaxnreg, if any, mean nothing."""
     uses = [i for i in function.instructions if i.traits.sets_registers]
-    asked = [count.value for i in uses for count in i.operands if "inc" in i.parts and isinstance(count, Immediate)]
+    takes = (i for i in uses if i.traits.takes_registers)
+    asked = [count.value for i in takes for count in i.operands if isinstance(count, Immediate)]
     return registers_at_launch(function.directives, asked) if uses else None
 
 
@@ -136,6 +137,6 @@ class RegisterPool(Mechanism):
             f"{asked} are asked for, and nobody gives back as many: {said}",
             Diagnosis("exhausted-registers"),
             "exhausted-registers",
-            brings=lambda i: i.traits.sets_registers and "dec" in i.parts,
+            brings=lambda i: i.traits.sets_registers and not i.traits.takes_registers,
             is_of_a_cta=True,
         )

@@ -87,7 +87,7 @@ def _places(n: int, bits: int) -> str:
 
 
 def _record(most: int) -> str:
-    """Make room in the log for a record of so many bytes, or fail."""
+    """Make room in the log for a record of a given number of bytes, or fail."""
     return f"""
 {cell("log", LOG)}
 {cell("until", LOG_END)}

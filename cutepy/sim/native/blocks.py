@@ -1,8 +1,8 @@
 """Basic blocks as they run: numpy's translation, and machine code of regions that take long.
 
-A block is cut into nodes. A node that lanes come to may be the entry of a region, which may go on through further
-blocks; if that is expected to take numpy longer than it takes to compile, it is machine code from then on. What is left
-of the block where the region ends is run from there.
+A block is divided into nodes. A node may be the entry of a region, which may include nodes of further blocks. If numpy
+is expected to spend more time in the region than its compilation takes, the region runs as machine code from then on.
+The rest of the block at which the region ends runs by numpy.
 """
 
 from __future__ import annotations

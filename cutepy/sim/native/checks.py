@@ -1,6 +1,6 @@
 """Checks of addresses, as `machine.memory` checks them, and counts, as `machine.activity` counts them.
 
-What fails a check notes so, and touches nothing. Of lanes that are not here the addresses are those of one that is.
+An access that fails a check sets a flag and accesses nothing. Inactive lanes have the address of an active lane.
 """
 
 from __future__ import annotations

@@ -24,13 +24,13 @@ class Compiler(Protocol):
     """Makes machine code of MLIR."""
 
     def is_imported(self) -> bool:
-        """Return whether compiling begins at once, and not with a second of imports."""
+        """Return whether the compiler is imported; the import takes a second."""
 
     def kept(self, text: str) -> Code | None:
-        """Return the code that was compiled of a text before, if it is on the disk."""
+        """Return the compiled code of a text from the disk; None if the disk has none."""
 
     def compiled(self, text: str) -> Code:
-        """Compile a module in MLIR's dialect of LLVM; raise ImportError where it can't be had after all."""
+        """Compile a module in MLIR's dialect of LLVM; raise ImportError if the compiler can't be imported."""
 
 
 _provided: list[Compiler] = []

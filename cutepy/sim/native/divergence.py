@@ -1,7 +1,7 @@
 """Divergence and reconvergence of lanes in a function of a region: a stack of those that wait.
 
-An entry of the stack is a node, the lanes that go on there, and the node where these meet others. A branch that all
-lanes of a warp take to the same side costs no more than it does in any program.
+An entry of the stack is a node, the lanes that run it next, and the node where they reconverge with others. A branch
+that all lanes of a warp take alike costs no more than in any program.
 
 References
 ----------

@@ -125,7 +125,7 @@ class Lanes:
         return self.slots[index]
 
     def forgotten(self) -> list[str]:
-        """Tell the compiler that nothing of a warp's registers is known to the next one."""
+        """Store poison to all registers, so that the compiler carries no value from one warp to the next."""
         lines = []
         for index, slot in self.slots.items():
             kind, name = self.w.type(width(self.kinds[index]), self.axes_of(index)), self.w.fresh()
@@ -133,7 +133,7 @@ class Lanes:
         return lines
 
     def here(self) -> tuple[str, str]:
-        """Name the lanes that are here, as a vector and as bits."""
+        """Return the names of the mask of active lanes, as a vector of booleans and as 32 bits."""
         if self._here is None:
             w = self.w
             bits = w.emit("llvm.load %active : !llvm.ptr -> i32")
@@ -147,7 +147,7 @@ class Lanes:
         self.w.lines.append(f"{label}:")
 
     def need_whole_warp(self) -> None:
-        """Leave the function unless all 32 lanes are here, which are at their places."""
+        """Leave the function unless all 32 lanes are active."""
         if not self.full:
             raise UnsupportedError
         if self.masked:

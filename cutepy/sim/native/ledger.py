@@ -1,9 +1,10 @@
 """Costs of each node in numpy, spent and expected, against which compiling is weighed.
 
-What it takes to bring lanes together is put down to the node where they go on: a region that saves it has that in it.
-Of what is to come the waves of CTAs are known, which will take what those before them took. Of the last wave half as
-much is expected as there has been, and of further launches as much, so that compiling at the wrong moment costs no more
-than a part of what numpy has taken (the ski rental problem; Karlin et al., "Competitive snoopy caching").
+The time to merge groups of lanes is charged to the node where the lanes go on, since a region that contains the merge
+saves that time. The expected time of a node has three parts. The remaining waves of CTAs are expected to take as long
+as the earlier ones. The current wave is expected to take half of its time so far once more, and further launches as
+much as there has been. So a compilation at the wrong moment costs no more than a part of the time that numpy has taken
+(the ski rental problem; Karlin et al., "Competitive snoopy caching").
 """
 
 from __future__ import annotations

@@ -198,7 +198,7 @@ class _Compiled:
 
 
 def _are_together(g: Group, m: Engine) -> bool:
-    """Return whether all threads of CTAs come to barriers together, at which nobody waits."""
+    """Tell whether a group has all threads of its CTAs, and no thread waits at a named barrier."""
     return g.threads.count == m.schedule.roster.threads_per_cta and m.barriers.is_idle()
 
 

@@ -36,18 +36,19 @@ _log: list[Any] = []
 
 
 def address_of(array: Any) -> int:  # noqa: ANN401
-    """Return where an array is."""
+    """Return the address of an array."""
     return int(array.__array_interface__["data"][0])
 
 
 class MemoryState:
-    """The array of numbers that functions take, for the memory of a machine as it is.
+    """Array of 64-bit numbers that describes the memory of a machine to compiled functions.
 
     Attributes
     ----------
     address : int
+        Address of the array.
     counts : array of int
-        By block, how often warps have executed it; and how often lanes of one have parted.
+        Executions of each block, counted in warps; the last element counts divergences of a warp.
     """
 
     def __init__(self, m: Engine) -> None:

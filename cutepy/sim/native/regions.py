@@ -1,8 +1,8 @@
 """Regions: nodes that run as one function, which all lanes that come to the first leave for the same node.
 
-A warp goes through a region by itself, and not in lockstep with others. What lanes of different warps do to the same
-memory without a barrier between is a race, with the exception of atomic operations and of what the memory model calls
-strong: those that could tell one order from another end a region.
+A warp runs through a region by itself, not in lockstep with other warps. Accesses of different warps to the same memory
+without a barrier between them are races, unless they are strong or atomic. Strong and atomic operations that could
+observe the order of warps end a region.
 
 References
 ----------

@@ -1,6 +1,6 @@
 """Exchange between the lanes of a warp in machine code: shuffles, votes, reductions, elections.
 
-The 32 lanes must be here, each at its place: where they are not, numpy brings together those that a mask names.
+All 32 lanes of the warp must be active. Otherwise numpy executes the instruction for the lanes that its mask names.
 
 References
 ----------

@@ -61,7 +61,7 @@ class Writer:
         return f"%v{self._count}"
 
     def label(self) -> str:
-        """Return a new name of a place."""
+        """Return a new label."""
         self._count += 1
         return f"^b{self._count}"
 
@@ -105,7 +105,7 @@ class Writer:
         return self._constants[key]
 
     def spread(self, value: Value, axes: int) -> str:
-        """Name a value as one that differs along these axes too."""
+        """Broadcast a value along axes, and return the name of the result."""
         if not axes & BY_THREAD or value.axes & BY_THREAD:
             return value.name
         if value.number is not None:

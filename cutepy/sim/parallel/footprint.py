@@ -1,7 +1,7 @@
 """Footprint of a part of a launch in global memory: bytes read and written, which decide if parts may run in parallel.
 
-It is noted where traffic is counted, so it has what `Traffic` counts; what that leaves out (constants, parameters,
-tensor maps) is not written by kernels that `workers` spreads.
+The footprint is recorded where traffic is counted, so it covers the accesses that `Traffic` counts. Other accesses
+(constants, parameters, tensor maps) are no writes in the kernels that `workers` spreads.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """The waves of a launch spread over processes, with the results of one.
 
-This process runs waves from the first on, as if it were alone. If that takes a while it forks workers, which see memory
-as it is then and run shares of the grid from its end on; their writes stay their own, and come back as bytes. When
-the two ends meet, the writes are put into memory in the order of the waves: unless some share has read a byte that
-another wrote meanwhile, or has failed. Then what the workers did is forgotten, and this process goes on to the end
-alone, so that values, errors and what is left in memory are those of one process whatever happens. Of memory that a
-fork would share nothing could be forgotten: a launch that may write there has one process.
+The process runs waves from the first on, as it would alone. After a while it forks workers, which see memory as it is
+at the fork and run shares of the grid from the end on. Their writes are private, and come back as bytes. When the two
+ends meet, the writes are put into memory in the order of the waves. If a share has read a byte that another share wrote
+meanwhile, or has failed, the results of the workers are discarded, and the process runs the rest alone. So values,
+errors and memory are always those of one process. Writes to memory that forked processes share could not be discarded,
+so a launch that may write there runs in one process.
 
-Workers call numpy and nothing else, so that other threads of this process do not matter to them.
+Workers call numpy and nothing else, so that other threads of the parent do not matter to them.
 """
 
 from __future__ import annotations

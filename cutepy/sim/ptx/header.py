@@ -1,7 +1,7 @@
 """The header of a module: the version of the PTX ISA, the target and the size of addresses.
 
-ptxas reads them in this order, and several targets, of which the last counts. A target within a function counts from
-there on.
+ptxas reads the directives in this order. Of several targets the last one counts, and a target within a function counts
+from its line on.
 
 References
 ----------
@@ -152,7 +152,7 @@ def shortfall(what: str, least: Version, gpu: str, version: Version | None, targ
 
 
 def said_target(needed: str) -> str:
-    """Say which targets have instructions that need one.
+    """Name the targets that have the instructions of a required target.
 
     Examples
     --------

@@ -24,7 +24,7 @@ _POWERS = frozenset(1 << n for n in range(31))
 
 @dataclass(frozen=True, slots=True)
 class _Floats:
-    """Floats above one and up to another."""
+    """Range of floats: above a lower bound, up to and including an upper bound."""
 
     above: float
     most: float

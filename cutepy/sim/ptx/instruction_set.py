@@ -623,6 +623,20 @@ class Traits(NamedTuple):
         Its operands; None if the instruction is not known.
     loads, stores : tuple of str
         The state spaces that it reads and writes; "generic" is any of them, "barrier" where predicates meet.
+    cta_group : int
+        CTAs whose tensor cores work together: 2 with ``.cta_group::2``, else 1.
+    is_bulk : bool
+        True of bulk and tensor copies, and of operations on bulk groups.
+    is_relaxed : bool
+        True with ``.relaxed``: at a barrier, an arrival releases and a wait acquires nothing.
+    is_sparse : bool
+        True of an MMA whose A is sparse.
+    brings_bytes : bool
+        True if an mbarrier counts the bytes that it writes.
+    announces_bytes : bool
+        True if it adds to the bytes that a phase of an mbarrier expects.
+    takes_registers : bool
+        True of ``setmaxnreg.inc``.
     threads : int
         Threads that must execute it together: 1, a warp of 32, or a warpgroup of 128. The modifier ``.aligned``
         says so, which ``bar`` has without its name. Under a condition all must evaluate it alike; otherwise what the
@@ -635,6 +649,13 @@ class Traits(NamedTuple):
     form: Form | None
     loads: tuple[str, ...]
     stores: tuple[str, ...]
+    cta_group: int
+    is_bulk: bool
+    is_relaxed: bool
+    is_sparse: bool
+    brings_bytes: bool
+    announces_bytes: bool
+    takes_registers: bool
     threads: int
 
     @property
@@ -842,6 +863,21 @@ class Traits(NamedTuple):
         return self.stores == ("tensor",) and self.kind == "tcgen05" and "tiles" not in self.effects and not self.loads
 
     @property
+    def is_warpgroup_mma(self) -> bool:
+        """True if it is an asynchronous MMA of a warpgroup."""
+        return self.kind == "wgmma" and "tiles" in self.effects
+
+    @property
+    def votes(self) -> bool:
+        """True if threads exchange predicates at a named barrier; the first operand is then the result."""
+        return "votes" in self.effects
+
+    @property
+    def commits(self) -> bool:
+        """True if it makes an mbarrier track its thread's operations of the tensor core: tcgen05.commit."""
+        return self.kind == "tcgen05" and self.arrives
+
+    @property
     def is_tensor_mma(self) -> bool:
         """True if it is an MMA of the tensor core with accumulators in tensor memory."""
         return self.kind == "tcgen05" and {"tiles", "updates"} <= self.effects
@@ -983,16 +1019,21 @@ def traits(opcode: str) -> Traits:
     >>> opcodes = "bar.sync", "barrier.sync", "bar.warp.sync", "mma.sync.aligned", "setmaxnreg.inc.sync.aligned"
     >>> [traits(opcode).threads for opcode in opcodes]
     [32, 1, 1, 32, 128]
+    >>> copy.is_bulk, copy.brings_bytes, traits("mbarrier.arrive.expect_tx.relaxed.cluster.b64").is_relaxed
+    (True, True, True)
+    >>> [traits(f"tcgen05.mma{sparse}.cta_group::2.kind::f16").is_sparse for sparse in ("", ".sp")]
+    [False, True]
     """
     parts = opcode.split(".")
     row = row_of(opcode)
     kind = "arithmetic" if row is None else row.kind
     if kind == "arithmetic":
         kind = "float" if parts[-1] in _FLOAT_TYPES else "integer"
+    threads, modified = _threads(parts), _modified(kind, parts)
     spaces = [space for space in (part.partition("::")[0] for part in parts[1:]) if space in SPACES]
     if row is None:
         spaces = spaces[:1] or ["generic"]
-        return Traits(kind, frozenset(), frozenset(), None, (*spaces,), (*spaces,), _threads(parts))
+        return Traits(kind, frozenset(), frozenset(), None, (*spaces,), (*spaces,), *modified, threads)
     effects = row.effects
     spaces = spaces or [next((space for space in ("shared", "global", "tensor") if space in effects), "generic")]
     into, taken = spaces[0], spaces[-1] if effects & {"copies", "reduces"} else spaces[0]
@@ -1007,7 +1048,20 @@ def traits(opcode: str) -> Traits:
             stores = (into,)
         if kind == "tcgen05" and "tiles" in effects:  # operands in shared memory
             loads = (*loads, "shared")
-    return Traits(kind, effects, row.qualities, _form(row.operands, parts), loads, stores, _threads(parts))
+    return Traits(kind, effects, row.qualities, _form(row.operands, parts), loads, stores, *modified, threads)
+
+
+def _modified(kind: str, parts: list[str]) -> tuple[int, bool, bool, bool, bool, bool, bool]:
+    """Return the fields of `Traits` that modifiers decide."""
+    return (
+        2 if "cta_group::2" in parts else 1,
+        kind == "async_copy" and "bulk" in parts,
+        "relaxed" in parts,
+        "sp" in parts or "sp::ordered_metadata" in parts,
+        "mbarrier::complete_tx::bytes" in parts,
+        "expect_tx" in parts,
+        parts[:2] == ["setmaxnreg", "inc"],
+    )
 
 
 def _threads(parts: list[str]) -> int:

@@ -1,8 +1,9 @@
 """The types of instructions' operands: which registers, constants and special registers each one takes.
 
-An instruction of untyped bits takes every register of that width; one of integers takes integers and bits, one of a
-float that float and bits; of bf16, tf32 and the formats of 8 bits there are no registers but those of bits. Loads,
-stores and conversions take wider registers, too.
+An instruction of untyped bits takes every register of its width. An instruction of integers takes registers of
+integers and of bits, an instruction of floats takes registers of that float and of bits. bf16, tf32 and the 8-bit
+formats have no registers of their own, and use registers of bits. Loads, stores and conversions take wider registers,
+too.
 
 References
 ----------

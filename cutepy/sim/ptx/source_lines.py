@@ -34,7 +34,7 @@ def lines(source: SourceLine | None) -> list[SourceLine]:
 
 
 def described(source: SourceLine | None, separator: str = " ", name: Callable[[SourceLine], str] = str) -> str:
-    """Say where an instruction came from; nothing if it isn't known. `name` names a line.
+    """Describe the source lines of an instruction, each by `name`; empty if none is known.
 
     Examples
     --------
@@ -50,7 +50,7 @@ def described(source: SourceLine | None, separator: str = " ", name: Callable[[S
 
 
 def place(instruction: Instruction, separator: str = " ", name: Callable[[SourceLine], str] = str) -> str:
-    """Say where an instruction is: in the source, or where that isn't known in the PTX; "" if that isn't either."""
+    """Return the place of an instruction: its source line, else its line of PTX, else ""."""
     said = described(instruction.source, separator, name)
     if said or not instruction.line:
         return said

@@ -1,11 +1,12 @@
 """Launches played again, on copies of memory as it was before them, under other schedules.
 
-- ``snapshots`` keeps the process as it was before a launch, in a ``keeper``; ``playing`` runs the launch there.
-- ``outcomes`` compares what two schedules wrote, in the terms of the tensors.
-- ``exploring`` plays many seeded schedules, or all there are, which ``search`` finds.
-- ``sites`` says what is held back of a hazard, for ``witnesses``.
-- ``report`` is what is told of all that, and of hazards and certificates.
-- ``replays`` is what a run keeps of all that, ``replayable`` what it can be asked for.
+- ``snapshots`` keeps a process before a launch, ``snapshot_process`` is that process, ``launch_player`` runs the
+launch.
+- ``outcomes`` compares the writes of two schedules, by tensors.
+- ``schedule_exploration`` plays many seeded schedules, or all schedules, which ``search`` finds.
+- ``sites`` names the lanes or the operation that ``witnesses`` hold back.
+- ``report`` has all results, with hazards and certificates.
+- ``replays`` is the record of a run, ``replayable`` the interface of a run that has one.
 """
 
 from cutepy.sim.replay.replayable import Replayable as Replayable

@@ -58,7 +58,7 @@ class RecordedLaunch:
 
     @cached_property
     def used(self) -> list[Region]:
-        """The memory that it reads or writes, or whose address it gets, except its module's own."""
+        """Regions of memory that the launch reads, writes or has the address of, except those of its module."""
         launch, outcome = self.launch, self.outcome
         addresses = [
             int(word)

@@ -57,8 +57,8 @@ class Divergence:
 
 
 @dataclass(frozen=True)
-class ShownBy:
-    """A schedule in which a hazard is told that the launch itself does not show.
+class HazardSchedule:
+    """Schedule that shows a hazard which the launch itself does not show.
 
     Attributes
     ----------
@@ -226,7 +226,7 @@ class Comparison:
             self.divergences.append(Divergence(policy, outcome.kind, what))
         for name, hazard in new.items():
             self._hazards.add(name)
-            shown = replace(hazard, witness=ShownBy(policy))
+            shown = replace(hazard, witness=HazardSchedule(policy))
             self.divergences.append(Divergence(policy, "hazard", str(hazard), shown))
 
     def parted(self, processes: int = 1) -> tuple[tuple[Divergence, ...], tuple[str, ...]]:

@@ -1,7 +1,8 @@
 """The process that keeps a snapshot: it forks children that play, and forwards their outcomes.
 
-A child plays some requests one after another, with memory put back in between; only as much memory as can be copied in
-no time is, and with more a child plays once. What stops a child costs the request that it was at: another goes on.
+A child plays several requests one after another, and restores memory after each. That is done only for memory that is
+small enough to copy quickly; with more memory a child plays once. If a child dies, only its current request is lost,
+and another child plays the others.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class Player(Protocol):
 
     @property
     def changes_memory_only(self) -> bool:
-        """True if a launch leaves nothing behind but its writes to global memory."""
+        """True if a launch changes nothing but global memory."""
 
 
 @dataclass
@@ -61,7 +62,7 @@ class _Child:
 
 
 class Keeper:
-    """Answers until the one that asks is gone.
+    """Server of a snapshot: it answers requests until the client's process has ended.
 
     Parameters
     ----------
@@ -140,7 +141,7 @@ class Keeper:
 
     def _play(self, pipe: Connection, requests: Sequence[Request | Search]) -> None:
         is_search = isinstance(requests[0], Search)
-        memory = Rewinder(self._ranges if is_search or len(requests) > 1 else ())
+        memory = MemorySnapshot(self._ranges if is_search or len(requests) > 1 else ())
         for number, request in enumerate(requests):
             if isinstance(request, Search):
                 pipe.send(self._player.search(request, memory.rewind))
@@ -156,8 +157,8 @@ def _end(process: int, pipe: Connection) -> None:
     os.waitpid(process, 0)
 
 
-class Rewinder:
-    """Ranges of memory as they were when this was made.
+class MemorySnapshot:
+    """Copy of ranges of memory at its construction, from which they are restored.
 
     Parameters
     ----------

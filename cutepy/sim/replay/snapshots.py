@@ -1,7 +1,7 @@
 """The process as it was before a launch, kept by the system: a fork, whose memory is copied where it is written to.
 
-The keeper of a snapshot does nothing but fork again: each child plays the launch, at the addresses and with the values
-of then. Nothing is copied beforehand, so tensors of any size cost nothing until they are touched.
+The forked process does nothing but fork again. Each child plays the launch, with the addresses and values of the
+snapshot. The system copies a page only at a write, so tensors of any size cost nothing until a write.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The sanitizer: a launch's accesses are checked for a happens-before that holds in every schedule.
 
-It watches one execution and asks of each two accesses to the same byte, one of which writes, whether the memory
-consistency model of the PTX ISA orders them; that holds for every schedule which synchronises alike, so that a race is
-found where the values are right. What orders is said in `clocks.py`, what touched which byte in `shadow.py`, and
-`sanitizer.py` listens to the simulator and tells both.
+The sanitizer observes one execution. For any two accesses to a byte of which one writes, it checks whether the memory
+consistency model of the PTX ISA orders them. The order holds in every schedule that synchronises alike, so the
+sanitizer finds a race even if the values are right. `clocks.py` has the order, `shadow.py` the accesses to each byte,
+and `sanitizer.py` receives the events of the simulator and updates both.
 
 References
 ----------

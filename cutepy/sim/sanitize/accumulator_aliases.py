@@ -1,9 +1,9 @@
-"""Values that alias in-flight accumulators: the registers that take the place of a sum before the MMA writes it.
+"""Values that alias in-flight accumulators: values moved to a register before the MMA in flight writes its sum there.
 
-A constant, or another value, may be put where such a sum will be: into the register itself, or into another name of it
-that joins it again where paths meet. The assembler keeps both in one register, as MMAs add to it, and the MMA then
-writes over what was put there. That comes to nothing where nobody reads it: where the next MMA begins new sums, by
-scale-d = 0.
+Code may write a constant, or another value, to the register of an accumulator, or to a virtual register that joins the
+accumulator where paths meet. The assembler assigns both to one hardware register, because MMAs accumulate in place. The
+MMA in flight then overwrites the value. The loss is harmless if nothing reads the value, as where the next MMA begins
+new sums by scale-d = 0.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Set as AbstractSet
 from typing import NamedTuple
 
 from cutepy.sim.ptx.model import Immediate, Instruction, NegatedPredicate, Operand, Register
+from cutepy.sim.sanitize.definitions import scale_d
 from cutepy.sim.semantics.evaluation import results_of
 from cutepy.sim.translate.effects import accumulators, is_wgmma, written
 
@@ -61,7 +62,7 @@ class Names:
         self.constants = {
             register: value for register, writers in self._writers.items() if (value := _value_of(writers)) is not None
         }
-        self._beginning = {i.index for i in every if is_wgmma(i) and self._value(_scale_d(i)) == 0}
+        self._beginning = {i.index for i in every if is_wgmma(i) and self._value(i.operands[scale_d(i)]) == 0}
         self._classes = self._joined(every)
 
     def _joined(self, instructions: Iterable[Instruction]) -> dict[int, list[int]]:
@@ -129,10 +130,6 @@ def _value_of(writers: Iterable[Instruction]) -> Immediate | None:
     values = {i.operands[1] if makes_constant(i) else None for i in writers}
     (value,) = values if len(values) == 1 else (None,)
     return value if isinstance(value, Immediate) else None
-
-
-def _scale_d(mma: Instruction) -> Operand:
-    return mma.operands[5 if "sp" in mma.parts else 3]
 
 
 def absorb(mine: dict[int, AccumulatorAlias], others: Mapping[int, AccumulatorAlias]) -> bool:

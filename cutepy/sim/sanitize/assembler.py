@@ -102,7 +102,7 @@ _active: list[Callable[[str], Assembly | None]] = []
 
 @contextmanager
 def assembled_by(assemble: Callable[[str], Assembly | None]) -> Iterator[None]:
-    """Ask this function of the PTX of kernels, while the context is active; it gives None if it can't tell.
+    """Use a function as the assembler of kernels' PTX, while the context is active; None is its answer if it fails.
 
     Examples
     --------

@@ -104,7 +104,7 @@ def always_accumulates(i: Instruction) -> bool:
 
 def scale_d(i: Instruction) -> int:
     """Return which operand of a wgmma says whether it accumulates."""
-    return 5 if "sp" in i.parts else 3
+    return 5 if i.traits.is_sparse else 3
 
 
 def _is_of_registers(operand: Operand) -> bool:

@@ -379,7 +379,7 @@ class Hazard:
 
     @property
     def severity(self) -> Severity:
-        """Say "hazard" if the run fails by it, or else "advisory"."""
+        """Severity: "hazard" if the run fails, otherwise "advisory"."""
         return "hazard" if self.is_strict else KINDS[self.kind].severity
 
     @property

@@ -279,7 +279,7 @@ def _use(state: _State, i: Instruction, users: Mapping[int, Instruction], names:
 
 
 def _lost(state: _State, register: int, *, is_met: bool = False) -> Iterator[RegisterHazard]:
-    """Tell of a value that is read, and that an MMA may write over; `is_met`: if it is read with sums in flight."""
+    """Report a read value that an MMA may overwrite; `is_met`: the value is read while accumulators are in flight."""
     replaced = state.replaced.get(register)
     if replaced is not None and (replaced.is_lost or is_met):
         yield RegisterHazard("accumulator-in-flight", replaced.mma, replaced.by)

@@ -148,7 +148,7 @@ class Sanitizer(Observer):
         return Sanitizer(self._known, self._allow)
 
     def withdraw(self, launch: Launch, reason: str) -> None:
-        """Say that a launch is not certified after all: a schedule was found that differs."""
+        """Withdraw the certificate of a launch, because another schedule gave another result."""
         self._examiner.withdraw(launch, reason)
 
     @property
@@ -222,7 +222,7 @@ class Sanitizer(Observer):
             x, y, z = self._launch.block
             instructions = self._launch.entry.instructions
             has_relaxed = any(map(arrives_relaxed, instructions))
-            fences = {fenced_spaces(i.opcode) for i in instructions if "proxy" in i.parts} - {frozenset()}
+            fences = {fenced_spaces(i.opcode) for i in instructions if i.traits.fences} - {frozenset()}
             ends_mbarriers = any(i.traits.ends_mbarrier for i in instructions)
             wave = self._wave = Wave(residents, x * y * z, ends_mbarriers, has_relaxed, fences)
             told = self._telling(self._conflict), self._telling(self._unwritten), self._needed
@@ -253,7 +253,7 @@ class Sanitizer(Observer):
         before, i = end.before, None if end.before is None else end.before.instruction
         if end.kind != "in-flight-at-exit" or before is None or before.cta is None or i is None or self._wave is None:
             return ()
-        kind = MMAS if i.traits.kind == "wgmma" else BULK if "bulk" in i.parts else COPIES
+        kind = MMAS if i.traits.kind == "wgmma" else BULK if i.traits.is_bulk else COPIES
         slot = self._wave.residents.slot_of(before.cta)
         return () if slot is None else beside_the_end(self._wave, kind, slot, before)
 
@@ -275,7 +275,7 @@ class Sanitizer(Observer):
         return with_last_writer(found, *of, self._of_global, self._global.shadow)
 
     def on_deadlock(self, ended: Array, spinning: Array) -> list[str]:
-        """Say whether every schedule hangs."""
+        """Tell whether every schedule deadlocks."""
         self._of_global.tell_held(is_over=False)
         self._spinning = spinning
         if self._wave is not None:
@@ -448,7 +448,7 @@ class Sanitizer(Observer):
         self._examiner.cancel(request)
 
     def on_tma(self, event: TmaEvent) -> None:
-        """Note how the tensor copy that is about to be issued orders a box, by where that is."""
+        """Note the layout by which the next tensor copy writes its box, by the box's address in shared memory."""
         self._through[event.shared_address] = of_map(event.tensor_map, event.shared_address)
 
     def on_issue(self, operation: AsyncOperation) -> None:
@@ -552,7 +552,7 @@ class Sanitizer(Observer):
                 converge(self._wave, step.ctas.slots, step.threads.ids)
 
     def on_guard(self, step: Step) -> None:
-        """Say that the guard of an instruction has no value."""
+        """Report that the guard of an instruction has no value."""
         self._tell_lacking(step.instruction, self._undefined.guard(step))
 
     def _tell_lacking(self, i: Instruction, lacking: UndefinedUse | None) -> None:
@@ -614,7 +614,7 @@ class Sanitizer(Observer):
             self._examiner.withdraw(self._launch, _FORGOTTEN)
 
     def _needed(self, i: Instruction, granules: int) -> Array:
-        """Tell of which granules something comes that each lane loads."""
+        """Mark the loaded granules of each lane whose value is used."""
         assert self._launch is not None
         into, function = loaded_into(i, granules, self._granule), self._launch.entry.function
         if into is None:

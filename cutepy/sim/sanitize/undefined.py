@@ -1,19 +1,20 @@
 """Registers and memory without a value: definedness as shadow state that flows, by lane and bit.
 
-A register whose value may be read before anything has written it is live where the kernel, or a function, begins: no
-instruction writes it, or only some paths do. So is local memory where a thread begins. For these, and for what is made
-of them, it is followed which bits have a value in each lane (`undefined_bits.py`), and where that began. Memory keeps
-which bits of its bytes have none (`undefined_memory.py`), as stores leave them, and loads bring them back.
+A register that may be read before it is written is live at the beginning of the kernel or of a function: no
+instruction writes it, or only those on some paths do. Local memory has no value when a thread begins. For such
+registers and memory, and for all values computed from them, shadow state holds the defined bits of each lane
+(`undefined_bits.py`) and the origin of the undefined ones. Memory keeps the undefined bits of each byte
+(`undefined_memory.py`): stores write that shadow state, and loads read it.
 
-Compilers move, shuffle, select, spill and store what is undefined where it does not matter. It is told where a lane
-without a value decides by it: an address, a branch, a guard, synchronisation; where an MMA or an atomic takes it, from
-registers or from shared memory; and where it becomes a result: a store to global memory, or a copy there from shared
-memory, of which any bit has no value. Columns of tensor memory that are stored from such registers count as never
-written, and a register that tcgen05.ld fills from columns that nothing wrote has no value.
+Compilers move, shuffle, select, spill and store undefined values where that does not matter. A report comes in three
+cases. An undefined value decides an address, a branch, a guard or synchronisation. An MMA or an atomic takes an
+undefined value, from registers or from shared memory. Or an undefined bit becomes a result, by a store to global memory
+or a copy from shared to global memory. Columns of tensor memory that are stored from undefined registers count as
+never written, and a register that tcgen05.ld fills from columns without a write is undefined.
 
-Accumulators are told where an MMA adds to them. Where a
-function is called, its registers lack their values again; where functions may call themselves, a stack keeps what the
-caller's lack. A call by an address may be of any function.
+Undefined accumulators are reported where an MMA adds to them. At a call the registers of the function become undefined
+again. Where functions may be recursive, a stack keeps the shadow state of the caller. A call through an address may
+call any function.
 
 References
 ----------
@@ -505,7 +506,7 @@ class UndefinedValues:
         *,
         is_result: bool = False,
     ) -> UndefinedUse | None:
-        """Say that some of a register's lowest bits have no value, once: they count as having one from then on."""
+        """Report undefined low bits of a register once; from then on the bits count as defined."""
         held = self._bits.get(register.index)
         if held is None:
             return None
@@ -519,7 +520,7 @@ class UndefinedValues:
         return UndefinedUse(who, self._say(register.name, origins, lanes.threads.block, kind), kind=kind)
 
     def _say(self, made: str, origins: Array, block: tuple[int, int, int], kind: str) -> Diagnosis:
-        """Say where it began that something has no value, and in which threads; it may be that register itself."""
+        """Report the origin of an undefined value and its threads; the origin may be the register itself."""
         assert self._function is not None
         assert origins.all()
         numbers = (origins & ~BESIDE_VALUES) >> _THREAD_BITS

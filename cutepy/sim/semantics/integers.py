@@ -80,7 +80,7 @@ def _divided(b: Builder[V], operation: str, x: V, y: V, signed: bool) -> V:
 
 
 def _product(b: Builder[V], i: Instruction, x: V, y: V) -> V:
-    """Multiply, and take the half that an instruction names, or all."""
+    """Return the low half, the high half or the whole of a product, by `.lo`, `.hi` or `.wide` of an instruction."""
     signed, half = _is_signed(i), i.parts[1]
     if half == "wide":
         return b.mul(b.resized(x, 2 * x.bits, signed), b.resized(y, 2 * x.bits, signed))

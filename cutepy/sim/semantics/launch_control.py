@@ -1,7 +1,8 @@
 """Answers of cluster launch control: 128 bits, whose format the PTX ISA leaves to the machine.
 
-Here an answer is four words: the coordinates of the cluster's first CTA, and 1 if the cluster is cancelled. A refusal
-has coordinates that no grid has, so that a kernel that takes them without asking reaches for what is not there.
+In the simulator an answer has four words: the coordinates of the first CTA of the cluster, and 1 if the cluster is
+cancelled. A refusal has coordinates outside of any grid, so that a kernel that uses them without a check accesses
+memory out of bounds.
 
 References
 ----------

@@ -28,12 +28,12 @@ def kind_of(ptx_type: str) -> str:
     return f"{_LETTERS[ptx_type[0]]}{width}"
 
 
-def said_of(kind: str) -> str:
+def ptx_name(kind: str) -> str:
     """Return a kind as PTX calls it: "b32" for "u4".
 
     Examples
     --------
-    >>> said_of("u4"), said_of("f8"), said_of("pred")
+    >>> ptx_name("u4"), ptx_name("f8"), ptx_name("pred")
     ('b32', 'f64', 'pred')
     """
     return kind if kind == "pred" else f"{dict(u='b', i='s', f='f')[kind[0]]}{8 * int(kind[1:])}"

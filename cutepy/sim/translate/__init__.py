@@ -196,14 +196,14 @@ class Kernel:
         return _flow_of(self)
 
     def program(self, stops: frozenset[int] = frozenset(), pauses: frozenset[int] = frozenset()) -> Program:
-        """Translate it.
+        """Translate the kernel.
 
         Parameters
         ----------
         stops : frozenset of int
-            Instructions, by index, before which the machine's `stop` is called.
+            Indices of instructions before which the program calls the machine's `stop`.
         pauses : frozenset of int
-            Instructions before which its `pause` is asked whether lanes go on.
+            Indices of instructions before which the program calls the machine's `pause`, which may hold lanes back.
         """
         return _program(self, stops, pauses)
 

@@ -209,7 +209,7 @@ def _wgmma_wait(e: Emitter, i: Instruction) -> None:
 @instruction("wgmma.mma_async.sync.aligned", "wgmma.mma_async.sp.sync.aligned")
 def _wgmma(e: Emitter, i: Instruction) -> None:
     _, a, b, *more = i.operands
-    sparse = "sp" in i.parts
+    sparse = i.traits.is_sparse
     scale_d = more[2 if sparse else 0]
     targets = [r.index for r in accumulators(i)]
     first = e.read(a, "u8") if isinstance(a, Register) else e.read_all(a, "u4")

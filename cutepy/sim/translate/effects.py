@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from cutepy.sim.ptx.model import Address, Instruction, Register, Vector, registers_in
 
-_COLLECTIVE_MMA = "wgmma.mma_async"
-
 
 def is_wgmma(instruction: Instruction) -> bool:
     """Return whether an instruction is an asynchronous warpgroup MMA."""
-    return instruction.opcode.startswith(_COLLECTIVE_MMA)
+    return instruction.traits.is_warpgroup_mma
 
 
 def accumulators(instruction: Instruction) -> tuple[Register, ...]:

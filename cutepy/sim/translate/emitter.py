@@ -33,7 +33,7 @@ from cutepy.sim.ptx.model import (
 )
 from cutepy.sim.ptx.modifiers import is_spelled
 from cutepy.sim.semantics import MEANINGS
-from cutepy.sim.semantics.types import canonical_bits, constant_bits, said_of
+from cutepy.sim.semantics.types import canonical_bits, constant_bits, ptx_name
 
 UNIFORM_SPECIALS = frozenset(
     """ntid.x ntid.y ntid.z nctaid.x nctaid.y nctaid.z nclusterid.x nclusterid.y nclusterid.z cluster_nctaid.x
@@ -218,7 +218,7 @@ class Emitter:
         if canonical == kind:
             return f"v{index}"
         if canonical == "pred" or kind == "pred" or canonical[1:] != kind[1:]:
-            raise self.mistaken(f"{register.name} of type {register.type} read as {said_of(kind)}")
+            raise self.mistaken(f"{register.name} of type {register.type} read as {ptx_name(kind)}")
         key = index, kind
         if key not in self._forms:
             self.emit(f"v{index}{kind} = v{index}.view({kind})")
@@ -309,14 +309,14 @@ class Emitter:
 
     def _converted(self, expression: str, kind: str, canonical: str, register: Register) -> str:
         if "pred" in (kind, canonical):
-            raise self.mistaken(f"{register.name} of type {register.type} written as {said_of(kind)}")
+            raise self.mistaken(f"{register.name} of type {register.type} written as {ptx_name(kind)}")
         if kind[1:] == canonical[1:]:
             return f"({expression}).view({canonical})"
         if int(kind[1:]) > int(canonical[1:]):
-            raise self.mistaken(f"{register.name} of type {register.type} is too narrow for {said_of(kind)}")
+            raise self.mistaken(f"{register.name} of type {register.type} is too narrow for {ptx_name(kind)}")
         assert self.instruction is not None
         if "widens" not in self.instruction.traits.qualities:
-            raise self.mistaken(f"{register.name} of type {register.type} is too wide for {said_of(kind)}")
+            raise self.mistaken(f"{register.name} of type {register.type} is too wide for {ptx_name(kind)}")
         if kind[0] == "f":  # its bits are extended
             expression, kind = f"({expression}).view(u{kind[1:]})", f"u{kind[1:]}"
         extended = f"({expression}).astype({kind[0]}{canonical[1:]})"

@@ -29,7 +29,7 @@ def space_of(i: Instruction) -> str:
 
 
 def _check_hint(e: Emitter, i: Instruction, operands: int) -> None:
-    """See that there is a further operand, a cache policy, where the opcode says so and only there."""
+    """Check that the instruction has a cache policy as its last operand just if the opcode has `.L2::cache_hint`."""
     if len(i.operands) != operands + ("L2::cache_hint" in i.parts):
         raise e.unknown(f"{len(i.operands)} operands")
 

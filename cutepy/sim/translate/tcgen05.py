@@ -67,7 +67,7 @@ def _commit(e: Emitter, i: Instruction) -> None:
 @instruction("tcgen05.mma")
 def _mma(e: Emitter, i: Instruction) -> None:
     d, a, b, *more = i.operands
-    metadata = e.address(more.pop(0)) if "sp" in i.parts else _NONE
+    metadata = e.address(more.pop(0)) if i.traits.is_sparse else _NONE
     descriptor = e.read(more.pop(0), "u4")
     scales = [e.address(more.pop(0)) for _ in range(2 if "block_scale" in i.parts else 0)]
     disabled = [e.read(item, "u4") for item in e.items(more.pop(0))] if isinstance(more[0], Vector) else []

@@ -1,5 +1,5 @@
 """Choose a configuration without timing: an analytical model, refined by decision trees fitted to measurements.
 
-`choice` gives it; `tiles` lists what there is, `candidates` orders it by what `estimates` computes by the `model`, and
-`refinement` corrects the first of these.
+`choice` returns the configuration. `tiles` lists the output tiles, `candidates` ranks them by the times that
+`estimates` computes with the `model`, and `refinement` corrects the times of the best candidates.
 """

@@ -236,7 +236,7 @@ class Estimator:
     def _loads(
         self, problems: Sequence[Extents], m: Array, n: Array, ctas: Array, minimum: Callable[..., Array]
     ) -> dict[str, Array]:
-        """Estimate the loads of a CTA's K step, with so many CTAs resident: microseconds, by the resource."""
+        """Estimate the loads of a CTA's K step, with a given number of CTAs resident: microseconds, by the resource."""
         kinds = [int(each.widens_b) for each in problems]
         rows, columns = minimum(m, self._own.m), minimum(n, self._staged_n[kinds])
         from_l2 = ctas * (rows * self._row_from_l2 + columns * self._column_from_l2)

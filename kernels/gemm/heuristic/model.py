@@ -1,9 +1,9 @@
 """Analytical model of the GEMM kernel on an H200: expected time of a tile and cluster for a problem.
 
-The model knows no problem and no table of problems. It follows what a CTA does: it fills its ring, takes steps along K
-at the pace of whatever is slowest, the tensor cores, its own loads and their latency, or the loads of all CTAs from
-L2, and stores; CTAs take their tiles in waves; nothing is faster than device memory. Some twenty constants say what
-each costs.
+The model has no table of problems. It follows a CTA: the CTA fills its ring, steps along K, and stores. A step takes
+the time of its slowest resource: the tensor cores, the loads of the CTA and their latency, or the loads of all CTAs
+from L2. CTAs take their tiles in waves, and the launch takes at least the time of its traffic to device memory. Some
+twenty constants are the costs.
 """
 
 from dataclasses import dataclass, replace

@@ -1,8 +1,8 @@
 """Decision trees that correct the model's estimates, fitted to measured times.
 
-A model of the parts of a kernel is right to a tenth or so, and choices differ by less. The trees see the model's
-estimate, the problem and the choice, and know what such choices took on H200s and H100s compared with other choices
-for the same problem. What they add up to is the logarithm of a factor.
+The model of a kernel is accurate to about a tenth, and candidates often differ by less. The inputs of the trees are the
+model's estimate, the problem and the candidate. The trees are fitted to the times of candidates on H200s and H100s,
+relative to other candidates of the same problem. Their sum is the logarithm of the factor that corrects the estimate.
 """
 
 import json

@@ -7,7 +7,7 @@ import pytest
 
 from cutepy.sim.machine.group import Join, Return, Roster
 from cutepy.sim.machine.lanes import Residents
-from cutepy.sim.machine.reachable_code import Prospects
+from cutepy.sim.machine.reachable_code import ReachableCode
 from cutepy.sim.ptx.model import registers_in
 from cutepy.sim.ptx.parser import parse_module
 from cutepy.sim.translate.control_flow import analyse
@@ -115,7 +115,7 @@ def prospects_of(text, values, calls=(), inherited=(), **options):
     for name, value in values.items():
         if name in named:
             (g.join.parent if name in inherited else g).registers[named[name]] = value
-    found = Prospects(flow, g, **{"is_at_block": True} | options)
+    found = ReachableCode(flow, g, **{"is_at_block": True} | options)
     return found, [one for one in found.those(lambda i: i.parts[0] == "st")]
 
 

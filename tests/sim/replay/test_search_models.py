@@ -16,7 +16,7 @@ from cutepy.sim.replay.outcomes import overlaid
 from cutepy.sim.replay.search.search import Search
 from cutepy.sim.replay.search.step_accesses import StepAccesses, _runs
 from cutepy.sim.replay.search.tree import AlreadyPlayedError, Event, Tree
-from cutepy.sim.replay.snapshot_process import _SMALL_BYTES, Rewinder
+from cutepy.sim.replay.snapshot_process import _SMALL_BYTES, MemorySnapshot
 from tests.sim import opcode_runner
 from tests.sim.replay import memory_model
 from tests.sim.replay.kernels import HEADER, REGISTERS
@@ -40,7 +40,7 @@ def searched(text, x, grid=1, block=32, cluster=1, smem_bytes=0, limit=LIMIT, re
         smem_bytes,
     )
     player = LaunchPlayer(prepare(call), run._memory)
-    return player.search(Search(limit, reduces), Rewinder(run._memory.ranges()).rewind)
+    return player.search(Search(limit, reduces), MemorySnapshot(run._memory.ranges()).rewind)
 
 
 def text_of(body):
@@ -207,13 +207,13 @@ def test_what_was_written_is_as_it_was(written, start, at_the_end):
     size = _SMALL_BYTES + 1
     memory = np.arange(size + 100, dtype=np.uint32).astype(np.uint8)
     address, before = memory.ctypes.data, memory[start : start + size].copy()
-    rewinder = Rewinder([(address + start, address + start + size)])
+    snapshot = MemorySnapshot([(address + start, address + start + size)])
     places = [(size + at if at_the_end else at, min(length, 100 - at)) for at, length in written]
     for at, length in places:
         memory[at : at + length] ^= 255
     outside = memory[:start].copy(), memory[start + size :].copy()
     starts = np.array([address + at for at, _ in places], np.int64)
-    rewinder.rewind(Ranges.union([starts], [starts + [length for _, length in places]] if places else []))
+    snapshot.rewind(Ranges.union([starts], [starts + [length for _, length in places]] if places else []))
     np.testing.assert_array_equal(memory[start : start + size], before)
     np.testing.assert_array_equal(memory[:start], outside[0])
     np.testing.assert_array_equal(memory[start + size :], outside[1])

@@ -41,7 +41,7 @@ class Copies:
         lanes, rows, row_bits = _lanes(opcode.removesuffix(packed).rstrip("."))
         column, first = address & 0xFFFF, address >> TMEM_LANE_SHIFT
         self._memory.check_lane(g, i, f"a copy of {opcode}", first, int(lanes.max()), step=1)
-        for one in pair_of(slot, cluster_size) if "cta_group::2" in i.parts else [slot]:
+        for one in pair_of(slot, cluster_size) if i.traits.cta_group == 2 else [slot]:
             data = self._tiles.units(g, i, one, word, "K", (rows, row_bits))
             if packed:
                 data = minifloat.unpacked(data, DECOMPRESSIONS[packed])[..., :16]
@@ -58,7 +58,7 @@ class Copies:
         """Let each of 32 lanes, but the last, take 32 bytes of the next."""
         column, first = address & 0xFFFF, address >> TMEM_LANE_SHIFT
         self._memory.check_lane(g, i, "a shift", first, TMEM_QUARTER_LANES - 1, TMEM_QUARTER_LANES)
-        for one in pair_of(slot, cluster_size) if "cta_group::2" in i.parts else [slot]:
+        for one in pair_of(slot, cluster_size) if i.traits.cta_group == 2 else [slot]:
             self._memory.check(g, i, one, column, _SHIFTED_COLUMNS)
             reached = np.arange(first, first + TMEM_QUARTER_LANES)[:, None], np.arange(_SHIFTED_COLUMNS)[None] + column
             self._memory.observe_operation(g, i, one, *reached, writes=False, needs_value=True)

@@ -1,7 +1,7 @@
 """Operations of the tensor core as threads issue them, and commits, which make mbarriers track them.
 
-The MMAs, copies and shifts of a thread complete in the order in which it issued them. The ISA promises as much of some
-pairs only; a GPU was seen to keep it of all.
+The MMAs, copies and shifts of a thread complete in the order of their issue. The ISA guarantees this order for some
+pairs of operations only; in runs on a GPU all pairs kept it.
 
 References
 ----------

@@ -93,7 +93,7 @@ class Products:
     def compute(self, g: Group, i: Instruction, slot: int, cluster_size: int, given: Operands) -> None:
         """Compute one MMA of a thread of a CTA, whose pair takes part in one of two CTAs."""
         shape = self._shape(g, i, given)
-        kind, group = mma_kind(shape.kind), 2 if "cta_group::2" in i.parts else 1
+        kind, group = mma_kind(shape.kind), i.traits.cta_group
         members = pair_of(slot, cluster_size) if group == 2 else [slot]
         assert shape.k is not None
         m, n, k = shape.m // group, shape.n // group, shape.k
@@ -137,7 +137,7 @@ class Products:
 
     def _shape(self, g: Group, i: Instruction, given: Operands) -> InstrDescriptor:
         name = next(part for part in i.parts if part.startswith("kind::")).removeprefix("kind::")
-        group, is_ws = 2 if "cta_group::2" in i.parts else 1, "ws" in i.parts
+        group, is_ws = i.traits.cta_group, "ws" in i.parts
         try:
             shape = _decoded(given.descriptor, name)
             check_sparse(g, i, shape, group)

@@ -44,7 +44,7 @@ def chunk_of(bits: int) -> int:
 
 def check_sparse(g: Group, i: Instruction, shape: InstrDescriptor, ctas: int) -> None:
     """Refuse a sparse MMA whose opcode and descriptor differ, or whose metadata no public document places."""
-    if shape.sparse != ("sp" in i.parts):
+    if shape.sparse != i.traits.is_sparse:
         said, other = ("sparse", "dense") if shape.sparse else ("dense", "sparse")
         raise DescriptorError(
             f"bit 2 of the instruction descriptor says that A is {said}, and {i.opcode} takes a {other} one; let both "

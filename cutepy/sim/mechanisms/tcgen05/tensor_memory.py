@@ -1,8 +1,8 @@
 """Tensor memory: columns that warps allocate, and their loads and stores of lanes.
 
-Each warp reaches the quarter of the lanes that its number modulo 4 names. Fresh memory holds words that are not
-plausible as data, and an allocation begins as far up as it fits: code that takes 0 for the address that was allocated,
-or reads what nothing has written, computes with those.
+Warp w reaches the quarter w modulo 4 of the lanes. Unwritten tensor memory holds words that are not plausible as data,
+and an allocation takes the highest free columns. So code that assumes address 0, or reads unwritten columns, computes
+with these words.
 
 References
 ----------
@@ -88,7 +88,7 @@ class TensorMemory(Mechanism):
         count = self._asked(g, i, columns)
         position = memory.locate(g, i, memory.resolve(_space(address), address)[1], 4, 4)
         position = _address_of_all(g, i, position)
-        group = _group_of(i)
+        group = i.traits.cta_group
         enough = np.array([self._found(g, i, int(slot), count, group) is not None for slot in g.ctas.slots])
         if not enough.all():
             g.ready = np.broadcast_to(enough[:, None], (g.ctas.count, g.threads.count))
@@ -201,10 +201,10 @@ class TensorMemory(Mechanism):
             held[base : base + count] = _FREE
             every = _reached(np.arange(TMEM_LANES)[:, None], np.arange(base, base + count))
             row = Ctas(np.array([slot]), g.ctas.residents)
-            for one in self._members(slot, _group_of(i)):
+            for one in self._members(slot, i.traits.cta_group):
                 for observer in self._activity.observers:
                     observer.on_tensor_memory(TensorMemoryAccess(i, row, g.threads, one, *every, writes=True))
-            self._tell(g, i, n, _group_of(i), base, count)
+            self._tell(g, i, n, i.traits.cta_group, base, count)
         self._activity.changes += 1
 
     def _said(self, slot: int) -> str:
@@ -217,7 +217,7 @@ class TensorMemory(Mechanism):
         check_pair(g, i, self._pairs)
         self._given_up[g.ctas.slots] = True
         for row in range(g.ctas.count):
-            self._tell(g, i, row, _group_of(i))
+            self._tell(g, i, row, i.traits.cta_group)
 
     def check(self, g: Group, i: Instruction, slot: int, first: int, count: int) -> None:
         """Refuse columns of a CTA that are not allocated."""
@@ -405,7 +405,7 @@ def check_pair(g: Group, i: Instruction, cluster_size: int) -> None:
     SimulationError
         If it is one.
     """
-    if cluster_size % 2 and _group_of(i) == 2:
+    if cluster_size % 2 and i.traits.cta_group == 2:
         raise SimulationError(
             f"{i.parts[0]}.{i.parts[1]} of .cta_group::2 needs pairs of CTAs in a cluster, got {cluster_size}",
             i,
@@ -426,10 +426,6 @@ def _address_of_all(g: Group, i: Instruction, address: Array) -> Array:
             g.lane(row, column),
         )
     return np.asarray(given[:, 0])
-
-
-def _group_of(i: Instruction) -> int:
-    return 2 if "cta_group::2" in i.parts else 1
 
 
 def _cells(lanes: Array, columns: Array) -> Array:

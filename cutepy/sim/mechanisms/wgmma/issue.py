@@ -1,6 +1,6 @@
 """MMAs as they are issued, committed, and waited for.
 
-They are computed when their group completes. Accumulators stay a matrix until something else reads their registers.
+An MMA is computed when its group completes. Accumulators stay a matrix until another instruction reads their registers.
 """
 
 from __future__ import annotations

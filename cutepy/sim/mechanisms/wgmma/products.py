@@ -1,9 +1,9 @@
 """Results of MMAs, computed when they complete.
 
-Those of a committed group that accumulate in the same registers are one matrix product: their K slices are gathered
-side by side, for all CTAs and warpgroups at once. Products are summed in float32, in an order that is not the
-hardware's, or one instruction after the other as the hardware does it (`tensor_core`), which takes much longer; f16
-accumulators are rounded by each instruction.
+The MMAs of a committed group that accumulate in the same registers are computed as one matrix product, with their K
+slices side by side, for all CTAs and warpgroups at once. Products are summed in float32, in another order than the
+hardware's. With exact MMAs (`tensor_core`) each instruction is computed as the hardware does, which takes much longer.
+f16 accumulators are rounded by each instruction.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Launch kernels many times on a GPU, with delays and without, and compare the results: it needs a driver only.
 
-`main` is given what to launch. It starts itself once for each way to launch, so that what hangs or faults costs that
-way only, and prints a line for each and a verdict. What a launch leaves is compared with what the simulator left, and
-with what it leaves where the sides of the hazard come in another order; bytes that registers decide which nothing has
-written are not compared.
+`main` gets the launches of a script. It starts a process for each way to launch, with delays and without, so that a
+hang or a fault ends only that process. It prints a line for each way, and a verdict. The memory after a launch is
+compared with the simulator's, and with the simulator's where the sides of the hazard come in another order. Bytes that
+depend on uninitialised registers are not compared.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ def differing(data: bytes, expected: bytes) -> list[int]:
 
 
 def described(what: dict[str, Any], left: list[bytes], after: list[bytes]) -> str:
-    """Say where memory is another than the simulator left it."""
+    """Describe the first bytes of memory that differ from the simulator's."""
     for region, data, expected in zip(what["memory"], left, after, strict=True):
         where = differing(data, expected)
         if where:

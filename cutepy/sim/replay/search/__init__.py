@@ -1,5 +1,5 @@
 """All schedules of a launch, up to the order of steps that commute.
 
-``touched`` says what a step touches and which steps commute; ``tree`` which schedules are left to play; ``guided``
-plays them; ``search`` has what they come to.
+``step_accesses`` records the accesses of a step and decides which steps commute. ``tree`` chooses the schedules to
+play, ``guided_interleaving`` plays them, and ``search`` collects their outcomes.
 """

@@ -24,12 +24,12 @@ _WAITED: Mode = ("waited",)
 _GROUPED = {"cp_async": "cp", "bulk_store": "bulk", "tma_store": "bulk", "wgmma": "wgmma"}
 
 
-class BlockedPick(Exception):
+class BlockedPickError(Exception):
     """Error of a pick that cannot go on: its thread waits for a pending operation."""
 
 
-class TooLong(Exception):
-    """A schedule that does not come to an end."""
+class StepLimitError(Exception):
+    """Error of a schedule that takes more steps than the limit."""
 
 
 class GuidedInterleaving(Choices):
@@ -77,7 +77,7 @@ class GuidedInterleaving(Choices):
             self.others[self._at] = choice
         self._at += 1
         if self._at > MOST_STEPS:
-            raise TooLong
+            raise StepLimitError
         self._agent = agent = agents[order[choice]]
         self._number = agent.number
         self.note(agent)
@@ -103,7 +103,7 @@ class GuidedInterleaving(Choices):
     def completes(self, operation: AsyncOperation) -> None:
         """Refuse to complete an operation that was not picked."""
         if self._agent is None or operation is not self._agent.operation:
-            raise BlockedPick
+            raise BlockedPickError
 
     def hold(self) -> None:
         """Tell the tree that the picked agent cannot go on before a pending operation completes."""
@@ -191,4 +191,4 @@ def _waits_for(i: Instruction | None) -> str:
     """Return the family of operations that an instruction may wait for; empty if it doesn't wait."""
     if i is None or not {"wait_group", "wait_all"} & set(i.parts):
         return ""
-    return "wgmma" if i.traits.kind == "wgmma" else "bulk" if "bulk" in i.parts else "cp"
+    return "wgmma" if i.traits.kind == "wgmma" else "bulk" if i.traits.is_bulk else "cp"

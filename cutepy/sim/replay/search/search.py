@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from cutepy.sim.replay.outcomes import Outcome
-from cutepy.sim.replay.search.guided_interleaving import BlockedPick, GuidedInterleaving, TooLong
+from cutepy.sim.replay.search.guided_interleaving import BlockedPickError, GuidedInterleaving, StepLimitError
 from cutepy.sim.replay.search.step_accesses import StepObserver
 from cutepy.sim.replay.search.tree import AlreadyPlayedError, Tree
 
@@ -85,12 +85,12 @@ def search(play: Play, request: Search, reads_counts: bool, waits: frozenset[int
             break
         try:
             outcome = play(policy, (touching,))
-        except BlockedPick:
+        except BlockedPickError:
             policy.hold()
             continue
         except AlreadyPlayedError:
             result.redundant += 1
-        except TooLong:
+        except StepLimitError:
             result.endless = result.endless or repr(policy)
             result.schedules += 1
         else:

@@ -1,13 +1,14 @@
 """Shared state that a step touched, and whether two steps commute.
 
-Memory is ranges of bytes; barriers, and what else has a state of its own, are objects. A mode says what was done: two
-steps commute if all their modes of what both touched do. Reads commute, and so does what only counts, within one phase:
+Memory is a set of ranges of bytes. Barriers, and all else that has a state of its own, are objects. A step accesses
+each range and object in a mode. Two steps commute if the modes commute on each range and object that both access. Two
+reads commute. So do these pairs:
 
-- at an mbarrier, in the same phase, arrivals; announcements of bytes; bytes that come once they have been announced;
-- who waits there until a phase is complete comes after what counts in that phase, and can't be otherwise;
-- those who come to a named or cluster barrier in one generation, and threads that end meanwhile. Who goes on comes
-  after all of its own generation, and commutes with those of others;
-- integer reductions of one kind, whose result nobody reads.
+- at an mbarrier, in one phase: arrivals; announcements of bytes; announced bytes that come;
+- at an mbarrier: a wait for a phase and an operation that counts in that phase, because no schedule has another order;
+- at a named or cluster barrier: arrivals in one generation, and exits of threads meanwhile. A thread leaves the barrier
+  after all arrivals of its own generation, and leaving commutes with arrivals of other generations;
+- integer reductions of one kind without a result.
 """
 
 from __future__ import annotations

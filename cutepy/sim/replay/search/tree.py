@@ -1,12 +1,14 @@
-"""The schedules of a launch as a tree that is walked depth first, one of those that differ in the order of steps alone.
+"""Tree of the schedules of a launch, searched depth first: one schedule for each order of steps that do not commute.
 
-Dynamic partial-order reduction with source sets and sleep sets. Each schedule that is played is looked through for
-races: two steps that do not commute, and that nothing between them orders. There the other order is wanted: at the
-first of the two somebody has to go on who can begin what comes to the second without the first. Who has been tried at
-a place, and all that starts with its step, sleeps there until a step comes that does not commute with it.
+The search is dynamic partial-order reduction with source sets and sleep sets. It looks for races in each played
+schedule: two steps that do not commute, with no order between them by other steps. For each race the search also plays
+the reverse order. It returns to the node of the first step and picks an agent that can lead to the second step without
+the first. An agent that the search has tried at a node goes into the sleep set of the node, and leaves the set at the
+first step that does not commute with the agent's.
 
-A step that changed nothing, neither the one who took it nor anything else, is none: who waits, or goes around a loop,
-has not gone on. But what it looked at is a race as well with those who changed that: it might have come earlier.
+A step that changes no state, neither the agent's own nor shared state, does not count as a step, as of an agent that
+waits or goes around a loop. Its reads still race with the steps that change what it read, since it might have come
+after them.
 
 References
 ----------
@@ -92,7 +94,7 @@ class Node:
     event: Event | None = None
 
     def is_open(self, number: int) -> bool:
-        """Return whether somebody may still go on here."""
+        """Tell whether an agent of the node has not been tried."""
         return number not in self.sleeping and number not in self.held and number not in self.idle
 
 
@@ -124,8 +126,8 @@ class Tree:
 
         Raises
         ------
-        Redundant
-            If nobody has to.
+        AlreadyPlayedError
+            If every agent leads to schedules that were played.
         """
         node = self.nodes[self.depth]
         if self._tried < len(node.idle):
@@ -150,7 +152,7 @@ class Tree:
         return self.choose(numbers)
 
     def idle(self, event: Event) -> None:
-        """See that the chosen agent got nowhere."""
+        """Note that the step of the chosen agent changed no state."""
         node = self.nodes[self.depth]
         self._tried += 1
         if self._tried > len(node.idle):
@@ -159,7 +161,7 @@ class Tree:
             self._order(event, self.depth)
 
     def hold(self, number: int) -> None:
-        """See that the chosen agent needs a pending operation: the schedule begins again."""
+        """Note that the chosen agent waits for a pending operation: the schedule begins again."""
         node = self.nodes[self.depth]
         node.held.add(number)
         node.choice = None

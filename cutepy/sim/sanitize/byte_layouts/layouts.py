@@ -1,20 +1,20 @@
 """Layout mismatches: a copy writes bytes by a tensor map, and MMAs or another copy read them by another layout.
 
-A tensor map and a matrix descriptor both say of each byte in which row it is, and where in that row. A copy writes the
-rows of its box one after the other, each as long as the box's inner extent; an MMA reads patterns of 8 rows, or of 4
-with atoms of 32 bytes, as long as its swizzle is wide, 16 bytes without one. Both then permute the units of 16 bytes by
-a function of the bits of their address. They mean the same if within each pattern that is read, row and place in the
-row are those that were written, but for a shift: so all tiles and steps within them are right, and no two that differ
-in a row's length, in the swizzle, or in both are. What threads write may lie in any order; a box of one row has no rows
-to disagree on without a swizzle; and of a copy that reads what another has written, which may cut rows otherwise, only
-the swizzles are compared.
+A tensor map and a matrix descriptor both assign a row, and a place in that row, to each byte. A copy writes the rows of
+its box one after the other; a row has the inner extent of the box. An MMA reads patterns of 8 rows, or of 4 rows with
+atoms of 32 bytes; a row has the width of the swizzle, or 16 bytes without one. Both then permute the units of 16 bytes
+by a function of their address bits. The two agree if each unit of a pattern is read at the row and place at which it
+was written, up to one shift of the whole pattern. So all tiles, and all steps within them, agree, and any two that
+differ in the length of a row or in the swizzle do not. Three cases are exempt. Bytes that threads write may lie in any
+order. A box of one row without a swizzle has no rows to compare. If a copy reads bytes of another copy, which may
+divide rows otherwise, only the swizzles are compared.
 
-A pattern is 8 rows of 32, 64 or 128 bytes, or 4 of 128, in which the elements along the major mode are neighbours. An
-MMA that begins within a row and reads on beyond its end has some of the next row in the place of that. So it is where
-an instruction names the other major than the tile has, and steps from one MMA to the next along the tile's own. Where
-it begins with a row it reads the tile transposed, which is right of a matrix that is meant so, as V is in attention:
-that can't be told. Strides go from pattern to pattern: if they are no multiples of its size, rows are read twice, or
-missed.
+A pattern is 8 rows of 32, 64 or 128 bytes, or 4 rows of 128 bytes, in which elements along the major mode are
+neighbours. An MMA that begins within a row and reads beyond its end gets elements of the next row instead. That happens
+if an instruction names another major than the tile has, and steps from MMA to MMA along the major of the tile. If the
+MMA begins at the start of a row, it reads the tile transposed. That may be meant, as for V in attention, so it is not
+reported. Strides lead from pattern to pattern: with a stride that is no multiple of the pattern, an MMA reads rows
+twice or misses rows.
 
 References
 ----------

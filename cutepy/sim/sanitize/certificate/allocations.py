@@ -1,9 +1,10 @@
 """Premise 8: tensor memory is allocated in one order, so that each allocation finds the same columns free.
 
-An allocation depends on those before it and on what was freed. So it must come after each of these, and
-before each later one, and before the right to allocate is given up. To free columns commutes with itself.
+An allocation depends on all earlier allocations and frees. So it must happen after each of these, before each later
+allocation, and before its CTA relinquishes the permit to allocate. Two frees commute.
 
-Both CTAs of a pair allocate, free and give up together: what one of them does is known to whoever knows of the other's.
+Both CTAs of a pair allocate, free and relinquish together: a thread that knows the operation of one CTA knows that of
+the other.
 
 References
 ----------

@@ -565,7 +565,7 @@ class Elections:
         return result
 
     def rest(self, before: Instruction, after: Instruction, *, of_one_thread: bool) -> None:
-        """Say that the order of two accesses rests on which lane is elected."""
+        """Note that the order of two accesses depends on the elected lane."""
         text = _OF_ALL if of_one_thread else _BETWEEN
         self._assume(text.format(before.text.strip(), line_of(before), after.text.strip(), line_of(after)))
         self.is_told = True
@@ -651,7 +651,7 @@ class Elections:
                 note.close(event.barrier, event.ctas.slots, lanes, _phases(event))
 
     def _meet(self, event: BarrierEvent) -> None:
-        """Let the lanes of whole warps know of each other."""
+        """Close the notes of each warp whose lanes all come to a barrier."""
         for (warp, _), notes in self._notes.items():
             if _lanes(event.threads, warp) == _size(event.threads, warp):
                 for note in notes.values():
@@ -734,6 +734,6 @@ def _groups(i: Instruction) -> str | None:
     """Return the kind of groups of copies that an instruction is about; commits are about all of the tensor core."""
     if i.traits.kind == "tcgen05":
         return "tcgen05"
-    if "bulk" in i.parts:
-        return None if i.parts[-1].startswith("mbarrier") or "mbarrier::complete_tx::bytes" in i.parts else "bulk"
+    if i.traits.is_bulk:
+        return None if i.traits.brings_bytes else "bulk"
     return "copies" if i.parts[:2] == ("cp", "async") else None

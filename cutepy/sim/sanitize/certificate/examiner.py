@@ -85,7 +85,7 @@ class Examiner:
         self._ctas = self._operations = self._cancelled = 0
         has_tensor_memory = any(i.traits.kind == "tcgen05" for i in instructions)
         self._memories = ("shared", "tensor") if has_tensor_memory else ("shared",)
-        asks = any(i.traits.sets_registers and "inc" in i.parts for i in instructions)
+        asks = any(i.traits.takes_registers for i in instructions)
         self._registers = held_at_launch(program.function) if asks else None
         self._assumptions = dict.fromkeys((_PROGRESS, _MODEL))
         self._uncovered = (
@@ -131,7 +131,7 @@ class Examiner:
         self._operations += premises.operations
 
     def verdict(self, hazards: int) -> str:
-        """Say of a launch that can't go on whether that is so in every schedule."""
+        """Tell whether a deadlocked launch deadlocks in every schedule."""
         if self._reasons:
             return f"other schedules may not hang: {next(iter(self._reasons))}"
         if hazards:

@@ -1,9 +1,10 @@
 """Premise 5: the generations of named and cluster barriers are the same in every schedule.
 
-Each participation in a generation comes after all those in the one before. Who goes on from a barrier knows them; a
-thread that only arrives at a named one may run ahead. A thread may take part twice, if it arrives and then waits. That
-all who take part say the same count the simulator sees to; and that nobody arrives at a cluster's barrier again without
-waiting, so that of this it is only asked whether a thread ends before it has waited.
+The premise requires that each arrival in a generation happens after all arrivals in the generation before. A thread
+that leaves a barrier knows these arrivals. A thread that only arrives at a named barrier may run ahead. A thread may
+arrive twice in a generation: it arrives, and then waits. The simulator checks that all arrivals name the same count,
+and that no thread arrives twice at a cluster barrier without a wait between. What remains of the cluster barrier is a
+thread that exits between its arrival and its wait.
 """
 
 from __future__ import annotations

@@ -227,7 +227,7 @@ def _kind(event: MbarrierCount) -> tuple[bool, bool]:
     parts = event.instruction.parts
     if isinstance(event, MbarrierArrive):
         if event.part_of is not None:
-            return not {"noinc", "commit"}.isdisjoint(parts), False
+            return event.instruction.traits.commits or "noinc" in parts, False
         return "noComplete" not in parts, "noComplete" in parts
     if isinstance(event, MbarrierExpectTx):
         return False, "arrive" not in parts and "arrive_drop" not in parts
@@ -286,7 +286,7 @@ class Log:
         Arrivals that the phase lacked when it began.
     steps : list of Step
     is_whole : bool
-        True if all that counted is there.
+        True if `steps` has all operations that counted.
     """
 
     expected: int

@@ -1,11 +1,12 @@
 """Premises 0 to 4: the phases of an mbarrier are the same in every schedule, checked on the trace of a launch.
 
-Of each phase two vectors of counts are kept. *Used* has, by who it was, what counted in it: who knows all of that comes
-after the phase's completion. *Before* joins what those knew who counted in it: what is in it comes before the
-completion. The vectors of phases that a wait, or what counts next, may need are kept: of the current one and two more.
+Each phase has two vectors of counts. *Used* has the operations that counted in the phase, by thread or channel. A
+thread whose clock covers *used* comes after the completion of the phase. *Before* is the join of the clocks of these
+operations, in the columns of ended waits. A wait that *before* covers comes before the completion. *Used* is kept for
+three phases, the current one and the two before, since a wait or the next operation may need it.
 
-A phase is known to be complete, too, to who ended a wait for it, and to whom that was passed on: mbarriers have a
-column for that (`clocks.py`).
+A thread also knows the completion of a phase if it has ended a wait for the phase, or has acquired the clock of such a
+thread: each mbarrier has a column for completed phases (`clocks.py`).
 """
 
 from __future__ import annotations

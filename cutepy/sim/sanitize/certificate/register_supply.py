@@ -1,15 +1,14 @@
 """Premise 7: each setmaxnreg.inc finds registers in every schedule.
 
-A `.dec` gives back its registers in every schedule if no `.inc` of any warp of the cluster comes before it. With only
-those, all is well if the peaks of all warps fit a CTA's registers at once, whoever asks first, or where each warp gives
-or takes once. Otherwise the orders in which warps may ask are searched for one that leaves some waiting for ever.
-Giving back early never harms, so schedules differ only in who is served first: the search is over sets of served
-requests.
+A `.dec` gives back its registers in every schedule if no `.inc` of a warp of the cluster comes before it. If all `.dec`
+are such, the premise holds in two cases: the peaks of all warps fit the registers of a CTA together, or each warp gives
+or takes only once. Otherwise a search looks for an order of requests in which some warp waits for ever. Giving back
+early never harms, so schedules differ only in the order of the served requests: the search is over sets of these.
 
-A warp that asks waits, and all that its thread does after that comes after it, issues of copies too. So a change counts
-among the waits that threads have ended, which vector clocks pass on wherever control does. Where a barrier of all
-threads did not wait for threads that had exited, what comes later in the cluster is taken to come after all that those
-did. The same holds where an operation on a barrier is relaxed, which clocks do not count.
+A warp that requests registers waits, and all later operations of its threads, issues of copies included, come after the
+request. So a request counts as an ended wait, and vector clocks pass it on like other ended waits. A barrier of all
+threads does not wait for exited threads: later operations of the cluster are then taken to come after all operations
+of these threads. The same holds after a relaxed operation on a barrier, which clocks do not count.
 """
 
 from __future__ import annotations
@@ -109,7 +108,7 @@ class RegisterSupply:
 
     def see(self, event: BarrierEvent) -> None:
         """Take a change, before its threads count it; or threads that come to a barrier and go on from one."""
-        if "relaxed" in event.instruction.parts and not isinstance(event, MbarrierExpectTx):  # which lets nobody go on
+        if event.instruction.traits.is_relaxed and not isinstance(event, MbarrierExpectTx):  # which lets nobody go on
             self._overlook(event)
         if isinstance(event, SetRegisters):
             for warp in np.unique(event.threads.ids // WARP).tolist():
@@ -151,7 +150,7 @@ class RegisterSupply:
         count = i.operands[0]
         assert isinstance(count, Immediate)
         threads = event.threads.ids[event.threads.ids // WARP == warp]
-        held, more = self._held[slots, warp], "inc" in i.parts
+        held, more = self._held[slots, warp], i.traits.takes_registers
         now = np.maximum(held, count.value) if more else np.minimum(held, count.value)
         known = clocks.joint(slots, threads)[DONE][..., clocks.all_ends]
         members = (slots // cluster * cluster)[:, None] + np.arange(cluster)
@@ -174,7 +173,7 @@ class RegisterSupply:
         self._peak[sure, warp] = self._held[sure, warp] - amounts[self._is_sure[slots, warp]]
 
     def _comes_after_requests(self, known: Array, members: Array) -> Array:
-        """Tell by CTA whether something comes after a warp of its cluster took registers."""
+        """Mark the CTAs in whose cluster an event comes after a warp took registers."""
         asked = self._asked[members]
         either = ((known >= asked) & (asked > 0)).any(axis=2) | self._is_hidden[members].any(axis=2)
         found: Array = np.logical_or.reduce(either, axis=1)
@@ -236,7 +235,9 @@ class RegisterSupply:
         return found is not False
 
     def _unknown(self, changes: list[Instruction]) -> str:
-        lines = " and ".join(dict.fromkeys(f"`{i.text.strip()}` ({line_of(i)})" for i in changes if "inc" in i.parts))
+        lines = " and ".join(
+            dict.fromkeys(f"`{i.text.strip()}` ({line_of(i)})" for i in changes if i.traits.takes_registers)
+        )
         return (
             f"it is not known whether each setmaxnreg.inc finds registers, whoever asks first: {lines}; what is given "
             "back before any of them is less than all need at most"

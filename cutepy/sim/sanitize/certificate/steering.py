@@ -291,7 +291,7 @@ def _kinds(i: Instruction) -> Iterator[str]:
     """Yield the operations of a reduction: equal ones commute. The map of a tensor gives the type of its elements."""
     kind = i.parts[-1]
     for name in {*i.parts} & REDUCTIONS:
-        if name in ("and", "or", "xor") or "tensor" in i.parts:
+        if name in ("and", "or", "xor") or i.traits.has_tensor_map:
             yield name
         else:
             yield f"{name}.{kind if name != 'add' else type_bits(kind)}"
@@ -304,7 +304,7 @@ def _reduces(i: Instruction) -> bool:
 def _depends(i: Instruction) -> bool:
     """Return whether reductions of one kind leave a value that depends on their order; a tensor's may be of floats."""
     parts = {*i.parts}
-    return bool(parts & (_FLOATS | _ORDERED)) or ("tensor" in parts and "add" in parts)
+    return bool(parts & (_FLOATS | _ORDERED)) or (i.traits.has_tensor_map and "add" in parts)
 
 
 def undecided(access: Access) -> bool:

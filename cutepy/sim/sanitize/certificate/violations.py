@@ -137,7 +137,7 @@ class Reports:
         slot: int | None = None,
         thread: int | None = None,
     ) -> None:
-        """Report an event, by its first thread if none is given."""
+        """Report a violation by an event; the violating thread is the given one, or the first of the event."""
         by = part_of(event) or event
         is_of_copies = isinstance(event, MbarrierCompleteTx) and event.deliveries is not None
         what = "bytes of a copy" if is_of_copies else _said(event)

@@ -1,9 +1,10 @@
 """Weak-memory reorderings: strong accesses of one thread that take effect late, which no schedule here shows.
 
-A schedule interleaves: each access takes effect at once, for all. Of a GPU that holds where a thread has a fence.sc
-between each two strong accesses to different places: then all of these are in one order, that of the fences and of
-coherence. Without one, two threads that each write and then read what the other writes may both miss it (store
-buffering); with less than acquire and release there is more, such as a flag that is seen before what it stands for.
+A simulated schedule is an interleaving: each access takes effect for all threads at once. On a GPU that holds if each
+thread has a fence.sc between any two of its strong accesses to different locations. Then fences and coherence put all
+these accesses into one order. Without a fence.sc, two threads that each write a word and then read the other's word may
+both read the old value (store buffering). Without acquire and release, more reorderings are possible: a thread may see
+a flag before the data that the flag guards.
 
 References
 ----------

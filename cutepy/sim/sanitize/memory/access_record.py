@@ -39,7 +39,7 @@ class Issue(NamedTuple):
     number: int
 
 
-class IssuedTogether(NamedTuple):
+class LaneCopies(NamedTuple):
     """Asynchronous copies that one instruction issued, one a lane.
 
     Attributes
@@ -64,9 +64,9 @@ class Warps(NamedTuple):
     first : int
         The first of the four.
     rows : array of int, (4,)
-        Index of the row of each warp's knowledge, or -1 if its lanes know different things.
+        Row of each warp's vector clock, or -1 if the lanes of the warp have different clocks.
     of : array of int, (n,)
-        Of each granule, in order, the warp that has the rows of A there, from 0; -1 of others.
+        For each granule of A, in order, the index of the warp that multiplies its rows; -1 for other granules.
     """
 
     first: int
@@ -87,32 +87,32 @@ class AccessRecord:
     scope : int
         Of strong operations: see `ptx.memory_order`. WEAK of all others.
     slots : array of int
-        The CTAs whose memory it is.
+        CTAs whose memory is accessed.
     agents : array of int
-        The CTAs that did it, one for each of `slots`.
+        Accessing CTA, for each of `slots`.
     threads : array of int, (lane,), or None
-        The threads that did it; None for the async proxy.
+        Accessing threads; None for the async proxy.
     columns : array of int, (lane,)
-        Those threads' own, or the channel that says that it is over.
+        Columns of the clocks: the threads' own columns, or the channel that signals completion.
     counts : array of int, (CTA, lane)
-        Progress of the columns.
+        Counts of the columns at the access.
     granules : array of int, (CTA or 1, lane, n)
-        The granules that each lane touched.
+        Accessed granules of each lane.
     view, row_of : View, array of int, (lane,)
         Clocks of the lanes, and the row of each lane in them. The async proxy knows all rows.
     warps : array of int
-        Those of `threads`, if they did it to the memory of their own CTAs, or those by which the async proxy did it.
+        Warps of `threads`, if the threads accessed their own CTA, or the warps that issued the async access.
     heard : array of bool, (CTA, warp)
-        Warps of the CTAs that know of it: later accesses of any of their lanes come after it.
+        Warps that know the access: later accesses of all their lanes come after it.
     spans : tuple of Span
-        Layouts through which parts of its granules were read or written, where they are known.
+        Layouts of the read or written granules, where known.
     early : array of int or None
-        The granules that it read before anything had written them, in some CTA.
+        Granules that were read before any write, in some CTA.
     when : int
         Number of steps of synchronisation before it, and of an asynchronous operation before its effect.
     issue : Issue or None
         Of the async proxy, and of st.async: the issuing threads.
-    together : IssuedTogether or None
+    together : LaneCopies or None
         Of a copy that other lanes issue with it.
     issuers : Warps or None
         Of an MMA, the warps that issue it.
@@ -139,7 +139,7 @@ class AccessRecord:
     number: int = 0
     when: int = 0
     issue: Issue | None = None
-    together: IssuedTogether | None = None
+    together: LaneCopies | None = None
     warps: Array | None = None
     issuers: Warps | None = None
     access: AccessKind = ""

@@ -1,9 +1,10 @@
 """Racing loads whose value nothing uses in the lane that raced.
 
-Compilers load a scalar in all lanes and store in one what they have made of it: the others' loads race with that store,
-and their values come to nothing. So it is where what is loaded goes to stores only, through arithmetic of its own lane,
-and the lane executes none of these. Whether it does is known when its CTA has ended; until then such a race is held. A
-value that reaches no store at all is none of these: it is not known what the load is for.
+Compilers load a scalar in all lanes, compute with it, and store the result in one lane. The loads of the other lanes
+race with that store, but their values are discarded. A racing load counts as discarded if its value reaches only
+stores, through arithmetic of its own lane, and the lane executes none of these stores. The end of the CTA shows whether
+the lane does; until then the race is held back. A load whose value reaches no store at all does not count as discarded,
+since its purpose is unknown.
 """
 
 from __future__ import annotations

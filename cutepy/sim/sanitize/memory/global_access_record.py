@@ -94,29 +94,29 @@ class GlobalAccessRecord:
         Of a strong operation, or WEAK.
     launch : int
     ctas : array of int
-        The CTAs that did it, by their index in the grid.
+        Accessing CTAs, by their index in the grid.
     clusters, slots : array of int
-        Of each, the index of its cluster's first CTA, and its slot.
+        For each CTA the index of the first CTA of its cluster, and its slot.
     threads : array of int or None
-        The threads of each CTA that did it; None for the async proxy.
+        Accessing threads of each CTA; None for the async proxy.
     columns, counts : array of int, (CTA or 1, lane or 1)
-        Their own columns of the clocks, or the channel that says that it is over, and how far these had come.
+        Columns of the clocks (the threads' own, or the channel that signals completion), and their counts.
     ranks : array of int, (CTA,)
-        Of the CTA in whose columns it counts.
+        Rank of the CTA to whose clock the columns belong.
     pattern : Pattern
     low : int
         The lowest address.
     granule : int
         When it was recorded.
     before : int or array of int
-        The numbers of the touches before it: one for all, or (entry, granule).
+        Numbers of the previous records: one for all granules, or (entry, granule).
     depth : int
-        Most of these in a row.
+        Length of the longest chain of previous records.
     cut : int
-        The launches, as bits, whose touches before it are forgotten.
+        Launches whose previous records were dropped, as a bit mask.
     strong : (str, int) or None
-        The proxy and the bytes of an operation, if these are the same of it and of all before it, and their scopes are
-        .gpu or wider: they are morally strong with any other such touch.
+        Proxy and bytes of an operation, if the record and all previous ones have the same, with scopes of .gpu or
+        wider: such records are morally strong with each other.
     when : int
         Number of steps of synchronisation before it, or before its issue: see `order.last_steps`.
     issuers : array of int or None

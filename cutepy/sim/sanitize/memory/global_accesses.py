@@ -65,7 +65,7 @@ class GlobalAccesses:
     # Launches, and what the host does.
 
     def begin(self, launch: Launch, elections: tuple[Election, ...]) -> bool:
-        """Begin with a launch; tells whether all that was before it is over.
+        """Begin a launch; return whether all earlier operations have ended.
 
         `elections` are told of accesses whose order may rest on them.
         """
@@ -270,5 +270,5 @@ class GlobalAccesses:
 
 
 def _in_order(old: GlobalAccessRecord, new: GlobalAccessRecord, before: Array, after: Array) -> Array:
-    """Say that nothing is wrong: it has been compared before."""
+    """Return 0, no hazard, for each pair: an earlier comparison covers the pairs."""
     return np.zeros(len(before), np.uint8)

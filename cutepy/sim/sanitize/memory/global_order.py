@@ -62,11 +62,11 @@ def held_at_issue(known: Array) -> ClockLookup:
 
 
 def _held_by_host(plane: int, lanes: Array, ranks: Array, columns: Array) -> Array:
-    """Say that the host knows nothing of threads, but of launches that are over."""
+    """Return 0 for each lane: the host knows ended launches, and no threads of running ones."""
     return np.zeros(len(lanes), np.int32)
 
 
-class _Others(NamedTuple):
+class _WarpNeighbours(NamedTuple):
     """Other lanes of the warps of pairs of lanes, `before` and `after`: see `OtherLanes`.
 
     `knows` tells by pair whether the newer lane knows what the older one did, as it must.
@@ -193,7 +193,7 @@ class GlobalOrder:
         pairs = LanePairs(
             old.instruction, new.instruction, *ctas, old_threads[here], new_threads[here], counts[here], known
         )
-        tell(self.elections, pairs, _Others(old, new, before, after, knows))
+        tell(self.elections, pairs, _WarpNeighbours(old, new, before, after, knows))
 
     def _kind(self, old: GlobalAccessRecord, new: GlobalAccessRecord) -> str:
         """Return the kind of hazard of touches that nothing orders."""
@@ -218,7 +218,7 @@ class GlobalOrder:
         before: Array,
         after: Array,
     ) -> Array:
-        """Tell by pair whether the newer lane knows that the older one's touch is over, or sees it, or it is fenced."""
+        """Mark the pairs whose newer lane knows the older lane's access in a plane: complete, visible or fenced."""
         if plane != FENCED or wave is None:
             return self._knows(wave, held, plane, old, new, before, after)
         crosses = new.proxy == "async" and old.proxy != "async"
@@ -267,7 +267,7 @@ class GlobalOrder:
 
 
 def _include_each_other(old: GlobalAccessRecord, new: GlobalAccessRecord, before: Array, after: Array) -> Array:
-    """Tell of which pairs both are strong, by one proxy, and name a scope that the other is in."""
+    """Mark the pairs of strong accesses of one proxy whose scopes include each other."""
     if not (old.scope and new.scope) or old.proxy != new.proxy:
         return np.zeros(len(before), bool)
     of, to = before // old.lanes, after // new.lanes

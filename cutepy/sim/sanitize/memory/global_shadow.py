@@ -1,11 +1,11 @@
 """Shadow memory of global memory: the last writer and readers of each granule, checked against the next access.
 
-A granule is as large as the smallest access that its allocation has seen, 16 bytes at most. It has two numbers: of the
-record that wrote it last, and of the one that has read it last since. A record keeps the numbers that its granules had
-before, so the readers of a granule, or the atomics on it, are a chain. A weak record leaves those of launches that were
-over before its own began out of the chain: who comes after it comes after them, too. So a chain has only what may run
-side by side, and no launch is too far back. A chain that grows too long is cut, and its last record keeps of which
-launches the others were.
+A granule is as large as the smallest access that its allocation has seen, and has at most 16 bytes. It holds two
+numbers of records: the last write, and the last read since. A record keeps the numbers that its granules held before.
+The reads of a granule, or the atomics on it, thus form a chain of records. A weak record drops from its chain the
+records of launches that ended before its own launch began, because each access after the weak record also comes after
+these launches. A chain therefore has only records that may be concurrent, however many launches a run has. A chain that
+grows too long is cut, and its last record keeps the launches of the dropped records.
 """
 
 from __future__ import annotations
@@ -595,7 +595,7 @@ def _parts(numbers: Array) -> Iterator[tuple[int, Array | slice]]:
 
 
 def _by_copy(old: GlobalAccessRecord, new: GlobalAccessRecord, before: Array, after: Array) -> Iterator[Array | slice]:
-    """Divide pairs of lanes by the copies that they are part of: each of these is told by itself."""
+    """Group pairs of lanes by the copies that the lanes belong to; each pair of copies is reported by itself."""
     if not (old.is_by_lane or new.is_by_lane):
         yield slice(None)
         return
@@ -607,10 +607,10 @@ def _by_copy(old: GlobalAccessRecord, new: GlobalAccessRecord, before: Array, af
 
 
 def _observed(fine: Array, before: Array, after: Array, addresses: Array) -> Array:
-    """Tell which lanes of a read-modify-write another lane of it has observed, after which the newer lane comes.
+    """Extend ordered pairs of lanes of a read-modify-write to the earlier lanes at the same address.
 
-    They take effect one after the other, and each reads what the one before it has written: PTX ISA, "Observation
-    Order" and "Causality Order".
+    The lanes take effect one after the other, and each lane reads the value that the lane before it has written: PTX
+    ISA, "Observation Order" and "Causality Order".
     """
     if fine.all() or not fine.any():
         return fine

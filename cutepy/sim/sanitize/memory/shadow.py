@@ -198,9 +198,9 @@ class Shadow:
             new.view = _FORGOTTEN
 
     def _number(self, touches: Sequence[AccessRecord]) -> None:
-        """Give touches numbers, and note which warps they are by, and which know of them.
+        """Assign numbers to access records, and note the warps that made the accesses and the warps that know them.
 
-        Whoever knows of one knows of the others that the same lanes made at the same count.
+        A thread that knows one access also knows the other accesses of the same lanes at the same count.
         """
         if self._touches.is_full or self._sets.is_full:
             self._recycle()
@@ -519,7 +519,7 @@ class Shadow:
     def _is_of_own_warp(
         self, old: AccessRecord, new: AccessRecord, row: int, of_old: int, before: Array, positions: Array
     ) -> Array:
-        """Tell by pair whether a warp of an MMA has written rows of A that it has the sums of, and knows them fenced.
+        """Mark the pairs whose warp wrote the rows of A that it multiplies, and knows a later proxy fence.
 
         `positions`: of the granules, by position in what the MMA reads.
         """
@@ -543,7 +543,7 @@ class Shadow:
         return result
 
     def _own(self, old: AccessRecord, new: AccessRecord, row: int, of_old: int, before: Array, after: Array) -> Array:
-        """Tell by pair whether they are of one thread, and ordered by that."""
+        """Mark the pairs of accesses of one thread that program order orders."""
         if new.threads is None or new.view.own is None or int(old.agents[of_old]) != int(new.agents[row]):
             return np.zeros(len(before), bool)
         columns = old.columns[before]

@@ -15,7 +15,7 @@ from cutepy.sim.machine.lanes import WARP, WARPGROUP, Array
 from cutepy.sim.ptx.memory_order import WEAK, strength
 from cutepy.sim.sanitize.byte_layouts.layouts import AccessLayout, Span, described, misread, of_umma
 from cutepy.sim.sanitize.hazards import AccessKind, Side
-from cutepy.sim.sanitize.memory.access_record import AccessRecord, Conflict, Issue, IssuedTogether, Warps, needed
+from cutepy.sim.sanitize.memory.access_record import AccessRecord, Conflict, Issue, LaneCopies, Warps, needed
 from cutepy.sim.sanitize.memory.operands import ReadOperands, granules_of, strayed
 from cutepy.sim.sanitize.memory.shadow import Shadow
 from cutepy.sim.sanitize.order.clocks import DONE, SEEN, View
@@ -46,7 +46,7 @@ class _OthersOfRecords(NamedTuple):
 
     `known` tells by row of knowledge of the newer record and lane of the older one whether that is known. It leaves out
     what a thread knows of itself. `is_near`: both are of one CTA. `of_old`, `of_new`: positions of these CTAs in the
-    records. Lanes that each issue a copy have records of their own: see `IssuedTogether`.
+    records. Lanes that each issue a copy have records of their own: see `LaneCopies`.
     """
 
     old: AccessRecord
@@ -86,8 +86,8 @@ class _OthersOfRecords(NamedTuple):
         result: Array = np.logical_and.reduce(known, axis=1)
         return result
 
-    def _are_copies_known(self, old: IssuedTogether, pairs: Array) -> Array:
-        """Return whether the newer lane knows that the copies of all lanes of the older lane's warp are over."""
+    def _are_copies_known(self, old: LaneCopies, pairs: Array) -> Array:
+        """Tell whether the newer lane knows the completion of the copies of all lanes of the older lane's warp."""
         at, there = _mates_of(old, self.pairs.old_threads[pairs])
         rows = self.new.row_of[self.after[pairs]][:, None]
         columns, known = old.columns[at], self.new.view.known
@@ -97,7 +97,7 @@ class _OthersOfRecords(NamedTuple):
         result: Array = np.logical_and.reduce((held >= counts) & (columns <= within) | ~there, axis=1)
         return result
 
-    def _do_copies_know(self, new: IssuedTogether, pairs: Array) -> Array:
+    def _do_copies_know(self, new: LaneCopies, pairs: Array) -> Array:
         """Return whether all lanes of the newer lane's warp that issue copies with it know the older lane's access."""
         at, there = _mates_of(new, self.pairs.new_threads[pairs])
         if self.is_near:
@@ -110,7 +110,7 @@ class _OthersOfRecords(NamedTuple):
         return result
 
 
-def _mates_of(together: IssuedTogether, threads: Array) -> tuple[Array, Array]:
+def _mates_of(together: LaneCopies, threads: Array) -> tuple[Array, Array]:
     """Return the positions of the other lanes that issue copies with some threads, and which of these there are."""
     return mates(together.issued.threads, np.searchsorted(together.issued.threads, threads))
 
@@ -320,7 +320,7 @@ class SharedAccesses:
             self._let_know(agents, threads, int(columns[0]), self._allocations)
 
     def _let_know(self, slots: Array, threads: Array, column: int, count: int) -> None:
-        """Let threads know that a channel of their CTA has come so far, and nothing else."""
+        """Raise the column of one channel in the clocks of its CTA's threads, and no other column."""
         clocks = self._wave.clocks
         what = clocks.nothing(len(slots), 1)
         what[[SEEN, DONE], np.arange(len(slots))[:, None], (slots % clocks.cluster)[:, None]] = count
@@ -530,7 +530,7 @@ class SharedAccesses:
                     self._by_proxy(operation, issued, touches, *to, *at, np.frombuffer(dropped, bool))
 
     def _issuers(self, operation: AsyncOperation, access: Access, slots: Array) -> tuple[Array, Array]:
-        """Return by whom each address is touched, as positions among the CTAs and lanes of an operation."""
+        """Return the accessing lane of each address, as positions among the CTAs and lanes of an operation."""
         lanes, numbers = operation.threads.count, access.issuers
         if numbers is None and len(slots) == len(operation.ctas.slots) * lanes:
             numbers = np.arange(len(slots))
@@ -626,7 +626,7 @@ class SharedAccesses:
         if not one:
             every = operation.threads.ids.tolist()
             channels = [clocks.column((BULK, "read", t), t) for t in every] if channel is None else []
-            touch.together = IssuedTogether(issued, issuer_of, np.array(channels, np.intp))
+            touch.together = LaneCopies(issued, issuer_of, np.array(channels, np.intp))
         self._shadow.touch(touch)
 
 

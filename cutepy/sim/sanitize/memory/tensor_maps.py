@@ -12,8 +12,8 @@ For each map there is a column of the clocks, by CTA of the cluster. It holds th
 has acquired, plus one: 0 stands for no acquire, 1 for a map that no record is known to have written. Barriers pass it
 on within the CTA.
 
-A copy has read its map when its bytes have come, which the waits for its mbarrier tell; or when the bulk group is over
-in which its thread had it, as of stores, and as CUTLASS has it of loads. Only then may the map be changed.
+A copy has read its map when its bytes have come, that is, after a wait for its mbarrier. A store, and by CUTLASS's
+example a load too, has read its map when its bulk group is complete. Only then may the map be changed.
 
 References
 ----------
@@ -293,7 +293,7 @@ class TensorMapReads:
 
     @staticmethod
     def _known(wave: Wave, read: _Read, new: GlobalAccessRecord, before: Array, after: Array) -> Array:
-        """Tell by pair of lanes whether the writer knows; of CTAs of other clusters it is not asked."""
+        """Mark the pairs of lanes whose writer knows the use; pairs of different clusters are not checked."""
         assert new.threads is not None
         size, old = wave.clocks.cluster, read.touch
         rows, lanes = np.divmod(before, old.lanes)

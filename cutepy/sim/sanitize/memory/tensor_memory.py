@@ -1,16 +1,18 @@
 """Shadow memory of tensor memory: the last write and the reads after it of each column, checked by vector clocks.
 
-A granule is a column of 16 lanes: half of what a warp reaches, as accumulators of 64 rows take every other half. Which
-of its lanes have a value is known of each: a copy may write one lane of a granule, and an MMA leaves lanes whose output
-is disabled. An operation of a warp is one of all its lanes: it comes after whatever one of them knows of, and whoever
-knows how far one of them had come knows of it. MMAs, copies and shifts of one thread are in order among themselves.
+A granule is a column of 16 lanes. That is half of the lanes that a warp reaches, since accumulators of 64 rows take
+every other half. A mask tells which lanes of a granule have a value: a copy may write one lane, and an MMA leaves lanes
+whose output is disabled. A load or store is an operation of all lanes of its warp: it comes after each event that one
+lane knows, and a thread that knows one lane after the operation knows the operation. MMAs, copies and shifts of one
+thread are ordered among themselves.
 
-Loads and stores are over at their `tcgen05.wait`, loads also where one of their registers is read: ptxas waits there.
-The tcgen05 fences are asked for beside relaxed arrivals and waits only. Beside others an order without them, or by the
-registers of a load alone, is told apart: NVIDIA's own kernels mostly do without.
+Loads and stores complete at their `tcgen05.wait`. A load also completes where one of its registers is read, since ptxas
+inserts a wait there. The tcgen05 fences are required only beside relaxed arrivals and waits. Beside other arrivals and
+waits, an order without the fences, or by the registers of a load alone, is noted: NVIDIA's own kernels mostly lack
+them.
 
-To allocate columns is to write them, with nothing of value: all that uses them comes after. Who frees columns of a pair
-writes those of both CTAs. The permit to allocate is given up after all allocations of its CTA.
+An allocation counts as a write of its columns that leaves no value, so all uses of the columns must come after it. A
+free of a pair's columns writes the columns of both CTAs. A CTA must relinquish the permit after all its allocations.
 
 References
 ----------
@@ -56,17 +58,17 @@ class TensorRecord:
     instruction : Instruction
     writes : bool
     agent : int
-        The CTA that did it, or issued it.
+        CTA that made or issued the access.
     threads : array of int
-        The threads that did it, or the one that issued it.
+        Threads that made the access, or the thread that issued it.
     is_async : bool
-        True if the tensor core did it.
+        True of accesses by the tensor core.
     columns, counts : array of int
-        Columns of the clocks, of which one that has come so far says that it is over.
+        Columns of the clocks, and counts: a clock that has one of these counts knows the end of the access.
     awaited : array of int
-        As `counts`, of loads at their wait alone.
+        As `counts`, for the end of loads by their wait alone.
     operation : int
-        Number of the operation of the tensor core that it is of.
+        Number of the tensor core's operation that makes the access.
     accumulator : hashable
         Place and shape of the accumulator that an MMA accesses, or None.
     """
@@ -217,7 +219,7 @@ class TensorShadow:
                     self._end(one, one.counts)
 
     def _end(self, one: TensorRecord, which: Array) -> None:
-        """Let the operations that end an access, and those that do not end it yet, be the threads' present ones."""
+        """Take the threads' pending operations as those that end an access, and those that do not end it yet."""
         now = self._wave.clocks.counts(np.array([one.agent]), one.threads)[0]
         which[:] = now
         if one.is_open:
@@ -291,7 +293,7 @@ class TensorShadow:
         return self._sets[members]
 
     def _may_outlast(self, old: TensorRecord, new: TensorRecord, knowledge: _Knowledge) -> bool:
-        """Return whether somebody may know that a newer read is over and not that an older one is."""
+        """Tell whether a thread may know the end of a newer read, but not the end of an older one."""
         is_awaited = not (old.awaited == _NEVER).any()
         return not (is_awaited and self._is_known(old, new, knowledge))
 

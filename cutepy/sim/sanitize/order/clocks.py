@@ -1,26 +1,29 @@
 """Vector clocks of the resident CTAs: the happens-before of their threads and asynchronous operations.
 
-A CTA has *columns*: two for each thread, its releases and the waits at mbarriers that it has ended; and one for each
-*channel* by which asynchronous operations signal completion: an mbarrier's phases, the bulk groups and cp.async groups
-of a thread, the wgmma groups of a warpgroup. Each counts up; an event at count n of a column happens before whoever has
-n or more there. A thread's count goes up when it releases something (until then its accesses are known to no other),
-and when it does something that is not to be taken for what it did before.
+A vector clock of a CTA has *columns*. Each thread has two: the first counts its releases, the second the waits at
+mbarriers that it has completed. Each *channel* by which asynchronous operations signal completion has one: the phases
+of an mbarrier, the bulk groups and cp.async groups of a thread, the wgmma groups of a warpgroup. Columns count up. An
+event at count n of a column happens before each thread whose clock has n or more in that column. The count of a thread
+goes up at each release, since no other thread knows its accesses before a release. The count also goes up before an
+operation that must be told apart from earlier operations of the thread.
 
-Clocks have three *planes*, or more:
+A clock has three or more *planes*, one for each strength of the order between an access and a thread that knows it:
 
-- ``DONE``: something came after it that has counted. Of what the async proxy has read no more is needed.
-- ``SEEN``: it is over, and what it wrote is visible: a release came after it that includes who knows it.
-- ``FENCED``: it is over, for a proxy fence came after it, of its CTA or of who had seen it. Needed by the async proxy
-  to write over what the generic proxy read, and beside ``SEEN`` to touch what that wrote.
-- ``FENCED_GLOBAL``: as ``FENCED``, of global memory, in kernels whose proxy fences differ in what they cover.
-- The last ones in clusters, `fenced_in`: as that, by a fence in the CTA of one rank. Of global memory the async proxy
-  needs a fence in the CTA that issues the copy, wherever it was heard of since.
+- ``DONE``: the access is complete, since a later event counted. Reads by the async proxy need no more.
+- ``SEEN``: the access is complete and its writes are visible, since a later release includes the thread.
+- ``FENCED``: the access is complete, and a proxy fence came after it, in its CTA or in a thread that had seen it. The
+  async proxy needs ``FENCED`` to overwrite bytes that the generic proxy has read, and both ``FENCED`` and ``SEEN`` to
+  access bytes that the generic proxy has written.
+- ``FENCED_GLOBAL``: ``FENCED`` for global memory, in kernels whose proxy fences cover different state spaces.
+- The last planes, in clusters only (`fenced_in`): ``FENCED`` by a fence in the CTA of one rank. For global memory the
+  async proxy needs a fence in the CTA that issues the copy.
 
-Lanes of a warp with the same clock share a row; a lane that learns something alone has a row of its own until the warp
+Lanes of a warp with the same clock share a row. A lane that alone acquires a clock has a row of its own until the warp
 synchronises. Clocks that a lane acquires from messages are joined with its row when a check needs that row: see
-`AcquiredClock`. A thread's own columns stand beside, in `own`. A `BarrierGeneration` has the clocks that threads
-released at a barrier. A `Need` names the planes in which a later access must know an earlier one. Within one proxy a
-release suffices. From the generic proxy to the async proxy a proxy fence is needed, after reads as after writes.
+`AcquiredClock`. The columns of a thread itself are kept apart, in `own`. A `BarrierGeneration` has the clocks that
+threads released at a barrier. A `Need` names the planes in which a later access must know an earlier one. Within one
+proxy a release suffices. From the generic proxy to the async proxy a proxy fence is needed, after reads as after
+writes.
 
 References
 ----------
@@ -118,7 +121,7 @@ NO_COLUMNS: Array = np.zeros(0, np.intp)
 class View(NamedTuple):
     """View: the vector clocks of a set of threads, or of an asynchronous operation.
 
-    That of threads is only good until somebody learns something, unless it is `kept`.
+    A view of threads is valid until the next change of a clock, unless it is `kept`.
 
     Attributes
     ----------
@@ -178,7 +181,7 @@ _MOST_ACQUIRED = 8
 
 
 class Clocks:
-    """The knowledge of all threads of some resident CTAs.
+    """Vector clocks of all threads of the resident CTAs.
 
     Parameters
     ----------
@@ -283,7 +286,7 @@ class Clocks:
         return found if isinstance(found, tuple) else None
 
     def is_channel(self, kinds: tuple[object, ...], columns: int) -> Array:
-        """Tell which of the first columns are those of channels (kind, ...)."""
+        """Mark which of the first columns belong to channels (kind, ...)."""
         result = np.zeros(columns, bool)
         for channel, column in self._columns.items():
             if isinstance(channel, tuple) and channel[0] in kinds and column < columns:
@@ -311,7 +314,7 @@ class Clocks:
         return last[2]
 
     def set_own(self, plane: int, slots: Array, columns: Array, counts: Array) -> None:
-        """Let threads know more of their own columns."""
+        """Raise the own columns of threads."""
         self._last_counts = None
         self._own[plane][slots[:, None], columns] = counts
 
@@ -404,7 +407,7 @@ class Clocks:
         return warps[~self._parted[warps]]
 
     def belongs(self, threads: Array) -> Array:
-        """Tell by column whether it belongs to one of some threads."""
+        """Mark the columns that belong to one of some threads."""
         is_one = np.zeros(self.threads + 1, bool)  # the last is for columns that belong to nobody, whose owner is -1
         is_one[threads] = True
         result: Array = is_one[self.owner]
@@ -459,7 +462,7 @@ class Clocks:
         return found
 
     def learn(self, slots: Array, threads: Array, what: Array, together: bool = False, first: int = 0) -> None:
-        """Let threads know something, (plane, CTA, rank, column).
+        """Join a clock, (plane, CTA, rank, column), into the clocks of threads.
 
         `together`: it includes all that they have published, so that whole warps share a row again. `first`: the
         column that it begins with.
@@ -521,7 +524,7 @@ class Clocks:
         return any(self._acquired.values())
 
     def defer(self, slot: int, thread: int, acquired: AcquiredClock) -> None:
-        """Let a thread of a CTA know something when somebody asks."""
+        """Queue a clock for a thread of a CTA; the next check of the thread joins it."""
         mine = self._acquired.setdefault(slot, {})
         before = mine.get(thread, ())
         mine[thread] = furthest((*before, acquired)) if before else (acquired,)
@@ -572,13 +575,13 @@ class Clocks:
         return widened(what, self._known.shape[-1] - what.shape[-1])
 
     def synchronise(self, slots: Array, threads: Array) -> None:
-        """Let threads know all that each of them does."""
+        """Join the clocks of threads, and give the result to each of them."""
         for warp in np.unique(threads // WARP).tolist():
             here = threads[threads // WARP == warp]
             self.learn(slots, here, self.publish(slots, here), together=True)
 
     def meet(self, slots: Array, threads: Array) -> None:
-        """Let the threads of each of some warps know of the waits that each of them has ended, and of nothing else."""
+        """Join the columns of completed waits over the threads of each warp, and no other columns."""
         warp_of = threads // WARP
         for warp in np.unique(warp_of[self._parted[warp_of]]).tolist():
             here = threads[warp_of == warp]
@@ -600,7 +603,7 @@ class Clocks:
         return np.full(len(ranks), self.fenced_global) if self._fenced_in is None else self._fenced_in + ranks
 
     def nothing(self, slots: int, columns: int) -> Array:
-        """Return the clock without any knowledge, of so many CTAs and columns: (plane, CTA, rank, column)."""
+        """Return the clock without any knowledge, of a given number of CTAs and columns: (plane, CTA, rank, column)."""
         return np.zeros((self.planes, slots, self.cluster, columns), np.int32)
 
     def fence(self, slots: Array, threads: Array, spaces: AbstractSet[str] = _ALL) -> None:

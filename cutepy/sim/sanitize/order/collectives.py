@@ -27,7 +27,7 @@ ALL_LANES = 0xFFFFFFFF
 
 def arrives_relaxed(i: Instruction) -> bool:
     """Return whether an instruction is a relaxed arrival at a barrier."""
-    return "relaxed" in i.parts and i.traits.arrives
+    return i.traits.is_relaxed and i.traits.arrives
 
 
 def is_collective(i: Instruction) -> bool:
@@ -42,9 +42,10 @@ _KEPT = 8
 
 
 class MmaGroups:
-    """The waits that warpgroups had ended as they issued MMAs, which are complete only when all four warps have come.
+    """Waits that the warps of a warpgroup had ended before they issued MMAs.
 
-    Whoever waits for a group of MMAs thus knows that these waits are over, and nothing else of the other warps.
+    MMAs complete only after all four warps have issued them. A thread that waits for a group of MMAs thus knows the
+    ended waits of all four warps, and nothing else of the other warps.
 
     Parameters
     ----------

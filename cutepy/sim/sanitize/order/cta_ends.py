@@ -97,7 +97,7 @@ def _in_flight(i: Instruction, owner: int, cta: tuple[int, ...]) -> EndHazard:
     if i.traits.kind == "wgmma":
         side = Side.of_proxy("wgmma", cta, i, "read")
         missing = Diagnosis("mmas-at-exit")
-    elif i.parts[:2] == ("tcgen05", "commit"):
+    elif i.traits.commits:
         side = Side("asynchronous arrival", f"CTA {cta}", i, cta)
         missing = Diagnosis("commit-at-exit")
     elif i.traits.kind == "tcgen05":

@@ -1,7 +1,8 @@
 """Flags: words that threads write for others to poll, and reads of them that lack an acquire or a release.
 
-It tells why two accesses are not ordered, where a flag stands between them that might have ordered them: who raised it
-knew of the first, in the CTA of the second it was found raised, and one of both was relaxed, with no fence beside it.
+A flag can explain why two accesses are not ordered: a thread that knew the older access raised the flag, a thread in
+the CTA of the newer access read the raised flag, and one of these two operations was relaxed and had no fence beside
+it.
 
 References
 ----------

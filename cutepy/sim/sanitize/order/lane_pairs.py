@@ -47,7 +47,7 @@ class LanePairs(NamedTuple):
 
     @property
     def are_of_one_thread(self) -> Array:
-        """Tell by pair whether one thread did both."""
+        """Mark the pairs of which one thread did both accesses."""
         one: Array = (self.old_ctas == self.new_ctas) & (self.old_threads == self.new_threads) & (self.old_threads >= 0)
         return one
 
@@ -95,7 +95,7 @@ def candidates(elections: Sequence[Election], old_threads: Array, new_threads: A
 
 
 def tell(elections: Sequence[Election], pairs: LanePairs, others: OtherLanes) -> None:
-    """Let elections know of pairs whose order rests on them."""
+    """Pass the pairs whose order depends on an election to that election."""
     one = pairs.are_of_one_thread
     for election in elections:
         if election.is_told:

@@ -202,7 +202,7 @@ class Arrival(NamedTuple):
     @property
     def is_relaxed(self) -> bool:
         """True if it publishes nothing by itself."""
-        return "relaxed" in self.instruction.parts
+        return self.instruction.traits.is_relaxed
 
     def lane(self, slot: int, thread: int) -> tuple[int, int] | None:
         """Return the position of a thread in it, or None if that has no part."""

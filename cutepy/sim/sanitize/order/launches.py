@@ -154,7 +154,7 @@ class Launches:
     # Operations.
 
     def begin(self, what: Launch | HostAccess) -> bool:
-        """Begin with an operation; tells whether all that was before it is over."""
+        """Begin an operation; return whether all earlier operations have ended."""
         self.now += 1
         stream = self._name(what.stream)
         before = self._last.get(stream)
@@ -199,7 +199,7 @@ class Launches:
         return self._here.base & ~_up_to(self._forgotten)
 
     def all_precede(self, numbers: Known) -> bool:
-        """Tell of several operations whether each was complete before this one began, and its writes can be seen."""
+        """Tell whether each of several operations was complete, and its writes visible, before this operation began."""
         return not numbers & ~self._here.base
 
     def reads_no_more(self, number: int) -> bool:

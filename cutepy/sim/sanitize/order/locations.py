@@ -1,10 +1,11 @@
 """Locations: the messages that values in memory carry, by address, and the writes that leave them there.
 
-A write by the threads of a warp, or of many, is one object with arrays: the clocks of its threads are copied once, and
-of each element there is only a note at the block of memory that it is in. The notes of a block are settled, one after
-the other, when somebody reads there. Most are not: nobody reads the sums of a split-K matmul to synchronise.
+A write by the threads of one warp or of several is one object with arrays. The clocks of its threads are copied once,
+and the block of memory of each element keeps only a note of the write. The notes of a block take effect, one after the
+other, at the first read in the block. Most notes never do: no thread reads the sums of a split-K product to
+synchronise.
 
-Each element of a vector is a location of its own, as it is an access of its own.
+Each element of a vector is a location of its own, as each element is an access of its own.
 
 References
 ----------

@@ -102,7 +102,7 @@ class MbarrierLifetimes:
         return self._bytes.setdefault(state.address, np.zeros(self._slots, np.int64))
 
     def use(self, event: MbarrierEvent) -> None:
-        """Note the use of an mbarrier, in a kernel that ends some; a wait is over when it has returned."""
+        """Note the use of an mbarrier, in a kernel that invalidates mbarriers; a wait ends at its return."""
         state, clocks = event.state, self._clocks
         if event.part_of is not None or event.slots is None:
             return

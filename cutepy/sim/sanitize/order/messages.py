@@ -1,17 +1,18 @@
 """Messages through memory: a release by a write, and an acquire by a read of the value that was written.
 
-A release pattern leaves a *message* where it writes: what its thread knows. A read-modify-write adds its own to the
-sequence that it finds, if it is morally strong with the last write there; other writes begin another sequence. A read
-that is morally strong with the last write observes all of the sequence. An acquire pattern that begins with such a read
-learns those messages whose first operations are morally strong with its own last one. What single lanes learn so is a
-length of a sequence, until somebody asks for their clocks.
+A release pattern leaves a *message* at the location that it writes: the clock of its thread. Messages at a location
+form a sequence. A read-modify-write adds its message to the sequence, if it is morally strong with the last write of
+the location. Any other write begins a new sequence. A read that is morally strong with the last write observes the
+whole sequence. An acquire pattern that begins with such a read acquires those messages whose first operation is morally
+strong with the last operation of the pattern. A single lane stores only the length of the acquired sequence, until a
+check needs the clock of the lane.
 
-Threads of one cluster keep their knowledge of each other in `Clocks`. Of other clusters a thread knows messages, as
-numbers in *chains*: of two messages of one chain, who sent the later one knew the earlier. So there are as many chains
-as there are unordered senders, one for a lock that passes through a thousand threads, and each is a column of the
-clocks like others, which barriers pass on as they do all that is known. Only what another cluster acquires gets a
-place in a chain. Who learns of a message that its own cluster has sent, by way of others, learns what it says: of its
-own cluster a thread's clock has all that it knows, whichever way that came.
+Threads of one cluster know each other by `Clocks`. A thread knows other clusters by messages, which are numbered in
+*chains*: the sender of a message knows all earlier messages of its chain. So there are as many chains as unordered
+senders; a lock that passes through a thousand threads needs one chain. Each chain is a column of the clocks, and
+barriers join it like any other column. A message enters a chain only when another cluster acquires it. A message may
+come back to the cluster of its sender through other clusters. Then its clock is joined into `Clocks`, so that the clock
+of a thread has all that the thread knows of its own cluster.
 
 References
 ----------
@@ -73,7 +74,7 @@ _MOST_CLUSTERS = 64
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _ObservedMessages:
-    """Acquired messages of an operation, looked up when somebody asks: see `AcquiredClock`."""
+    """Acquired messages of an operation, looked up when a check needs them: see `AcquiredClock`."""
 
     messages: Messages
     wave: Wave
@@ -182,7 +183,7 @@ class Messages:
     # Operations of threads.
 
     def before(self, wave: Wave, access: Access) -> None:
-        """Let threads acquire the messages where they read, before a question on the order of that read."""
+        """Join the messages at read locations into the readers' clocks, before the order of the read is checked."""
         if self._locations and access.operation != "write" and strength(access.instruction.opcode).acquires:
             self._take(wave, access, writes=False)
 
@@ -374,9 +375,9 @@ class Messages:
         scope: int,
         hidden: Array = NO_COLUMNS,
     ) -> None:
-        """Let threads of a CTA know of the patterns they have observed those that are in scope for it and it for them.
+        """Join observed release patterns into the clocks of a CTA's threads, where both scopes include the other side.
 
-        Some lanes of a warp learn it when somebody asks.
+        Single lanes of a warp join them only when a check needs their clocks.
         """
         clocks, by, (sequence, count) = wave.clocks, self._by(wave, slot, scope), observed
         key = self.launch, by.cta, WEAK if len(hidden) else scope
@@ -471,7 +472,7 @@ class Messages:
         wave: Wave,
         held: Callable[[int, int], Array],
     ) -> Array:
-        """Tell by pair whether a thread knows of something in another cluster.
+        """Mark the pairs whose thread knows an event of another cluster.
 
         Parameters
         ----------

@@ -116,7 +116,7 @@ class Snapshot:
         return result
 
     def over(self, known: Array) -> int:
-        """Return the launches, as bits, that threads know to be over."""
+        """Return the bit mask of the launches whose end happens before some threads."""
         heard = (n for n, at in self._over.items() if at < known.shape[-1] and known[SEEN, 0, at])
         return reduce(or_, heard, 0)
 
@@ -213,9 +213,9 @@ class Message:
     chains : array of int, (chain,)
         Known length of each chain.
     over : int
-        The launches that it knows to be over, as bits.
+        Launches whose end happens before it, as a bit mask.
     chain, count : int
-        Its own place.
+        Chain of the message, and its number there.
     """
 
     known: Array
@@ -227,7 +227,7 @@ class Message:
 
 @dataclass(eq=False, slots=True)
 class SequenceClock:
-    """The first of a sequence of release patterns, as a clock of a cluster's threads.
+    """Joined clock of the first release patterns of a sequence.
 
     Attributes
     ----------
@@ -235,7 +235,7 @@ class SequenceClock:
     chains : array of int, (chain,)
         Known length of each chain.
     over : int
-        The launches that they know to be over, as bits.
+        Launches whose end happens before the patterns, as a bit mask.
     count : int
         Number of patterns.
     """
@@ -348,9 +348,9 @@ class Location:
 
 @lru_cache(maxsize=64)
 def observers(kernel: Kernel) -> dict[int, frozenset[int]]:
-    """Return the strong reads of a kernel, by index, each with the elements that it looks at.
+    """Return the strong reads of a kernel, by index, each with the elements whose value the kernel uses.
 
-    A value that nobody looks at tells nobody what came before it.
+    A read whose value is not used orders nothing.
     """
     instructions = kernel.instructions
     used = set()

@@ -1,10 +1,10 @@
-"""Fences with .sc: two of them synchronise where a value that was read says which was first.
+"""Fences with .sc: two fences synchronise where a value that was read shows which fence came first.
 
-One fence is before a strong write, be it of another thread, by barriers and whatever else orders; the value is read,
-and the read is before another fence. Were the other one the first, the read would be before the write that it observed.
-So whoever fenced before the write has released to whoever fences after the read. Of fences whose order no value tells,
-none is taken to be the first. Looked at are fences and accesses of scope .gpu and wider, and the ways from a fence to
-the write, and from the read to a fence, within a cluster.
+The first fence happens before a strong write, of its own or another thread. A read returns the written value, and
+happens before the second fence. If the second fence came first, the read would come before the write that it observed.
+So the thread of the first fence releases to the thread of the second one. Two fences whose order no value shows are
+taken to be unordered. The check covers fences and accesses of scope .gpu and wider, and only those whose order from the
+first fence to the write, and from the read to the second fence, lies within a cluster.
 
 References
 ----------

@@ -116,7 +116,7 @@ def _set_registers(wave: Wave, event: SetRegisters, report: Report) -> None:
 
 
 def converge(wave: Wave, slots: Array, threads: Array) -> None:
-    """Let the threads of whole warps, which come to a collective together, know that the waits of all are over.
+    """Share completed waits among the threads of each whole warp that executes a collective.
 
     They know nothing else of each other by it: of these only bar.warp.sync orders memory.
     """
@@ -148,7 +148,7 @@ def _cluster_arrive(wave: Wave, event: ClusterArrive) -> None:
     generation = spread(event.generation, (len(slots), len(threads)))[:, 0]
     first, column = (slots // size * size)[:, None], wave.clocks.column("cluster")
     wave.arrivals.note(wave.clocks, event.instruction, slots, threads, first, column, generation[:, None])
-    if "relaxed" in event.instruction.parts:
+    if event.instruction.traits.is_relaxed:
         what = wave.clocks.joint(slots, threads)
         what[..., ~wave.clocks.is_channel((INITS,), what.shape[-1])] = 0
         what[DONE, np.arange(len(slots)), slots % size, begun] = 1
@@ -243,7 +243,7 @@ def _arrive(wave: Wave, event: MbarrierArrive, meeting: BarrierGeneration, first
     of = spread(event.slots, shape)
     phases = spread(event.counted, shape) + first[of]
     i, channel = event.instruction, clocks.column(("mbarrier", event.state.address))
-    is_relaxed, is_local = "relaxed" in i.parts, bool((of == slots[:, None]).all())
+    is_relaxed, is_local = i.traits.is_relaxed, bool((of == slots[:, None]).all())
     wave.arrivals.note(wave.clocks, i, slots, threads, of, channel, phases)
     if not is_relaxed and is_local:
         meeting.add(slots, phases[:, 0], clocks.publish(slots, threads))
@@ -308,7 +308,7 @@ def _wait(wave: Wave, event: MbarrierWait, meeting: BarrierGeneration, first: Ar
     """
     clocks, slots, threads = wave.clocks, event.ctas.slots, event.threads.ids
     for wait, over in _shown(wave, event, meeting, first):
-        if "relaxed" in event.instruction.parts:
+        if event.instruction.traits.is_relaxed:
             wave.patterns.defer(wait)
             clocks.learn(wait.slots, wait.threads, over)
         else:
@@ -374,7 +374,7 @@ def _note_wait(wave: Wave, event: GroupWait, kind: str, left: int) -> None:
 
 
 def _group(wave: Wave, event: GroupWait) -> None:
-    """Let threads know that their groups are complete."""
+    """Join the completion of groups into the clocks of the waiting threads."""
     clocks, slots, threads = wave.clocks, event.ctas.slots, event.threads.ids
     kind, left = event.groups, event.remaining or 0
     if event.remaining is None:  # of all copies: it closes a group, and waits for it

@@ -1,10 +1,10 @@
 """Tries at mbarriers: waits that retry until they succeed, peeks that a wait follows, and guesses, which order nothing.
 
-A wait is all the tries of one mbarrier and phase of which only one must succeed. Where the outcome of a try decides
-whether another wait follows, and nothing else, it is a *peek*: its success saves time and means nothing more, so that
-what the wait orders begins where the paths join. A try that may save one that shows more, relaxed or of a narrower
-scope, is none: it matters which of them succeeds. To see a kernel as it runs where the peek fails, it is made to fail,
-unless its thread knows that the phase is complete: then it can't.
+A wait consists of all tries of one mbarrier and phase of which one must succeed. A try is a *peek* if its outcome only
+decides whether another wait follows. The success of a peek saves time and orders nothing by itself: the order of the
+wait begins where the two paths join. A relaxed try, or one of a narrower scope than the wait that it saves, is no peek,
+because the two order different accesses. The simulator makes a peek fail, to see the path with the wait, unless the
+thread knows that the phase is complete, so that the peek can't fail.
 
 A try *retries* if each path after its failure leads to it, or to another try of the same mbarrier and phase with which
 it is alike, and does nothing else before. Branches on the outcome are decided (`constant_folding.py`); others may go
@@ -132,7 +132,7 @@ def _between(flow: ControlFlow, start: int, end: int) -> Iterator[Instruction]:
 
 def _shown(i: Instruction) -> int:
     """Rank the edge that the success of a try gives: none, one of this CTA, or one of the cluster."""
-    return 0 if "relaxed" in i.parts else 1 + ("cluster" in i.parts)
+    return 0 if i.traits.is_relaxed else 1 + ("cluster" in i.parts)
 
 
 def is_try(i: Instruction) -> bool:

@@ -26,8 +26,8 @@ _KEPT = 16
 def once(analysis: Callable[[Function], _Derived]) -> Callable[[Function], _Derived]:
     """Keep the result of an analysis by function: it analyses a function once, however often that is launched.
 
-    A function is known by its identity, as `linked` gives the same one for the same text. Results are shared, so that
-    whoever gets one must not change it.
+    A function is known by its identity, since `linked` returns the same object for the same text. Results are shared,
+    so callers must not change them.
     """
     kept: OrderedDict[int, tuple[Function, _Derived]] = OrderedDict()
 

@@ -102,19 +102,20 @@ class IssuedOperation:
     slots, threads : array of int
         Lanes that issued it.
     view : View
-        Clocks of these lanes.
+        Clocks of the issuing lanes.
     place : array of int, (thread,)
-        The row of each thread in it.
+        Row of each thread in `view`.
     count : array of int, (CTA, thread)
-        Count of the group by whose end it is complete, of an operation in groups.
+        Number of the group that contains the operation: the operation is complete when the group is.
     accesses : list of Access
-        To shared memory.
+        Accesses to shared memory.
     runs : list of Access
-        To global memory, by the async proxy.
+        Accesses of the async proxy to global memory.
     signals : dict of (int, int) to dict of int to Signal
-        By the positions of the CTA and the thread that issued a copy, and by CTA, the mbarriers that count its bytes.
+        Mbarriers that count the bytes of a copy, by (position of the issuing CTA, position of the issuing thread), then
+        by the CTA of the mbarrier.
     through : dict of int to AccessLayout or None
-        Layout of the elements of a tensor copy, by their start in shared memory.
+        Layout of the elements of a tensor copy, by the start address in shared memory.
     number : int
         Number of earlier steps: see `Steps`.
     """
@@ -132,9 +133,9 @@ class IssuedOperation:
     number: int = 0
 
     def lanes(self, rows: Array, columns: Array, releases: bool = True) -> Array:
-        """Return the knowledge of lanes, by their positions among the CTAs and threads: (plane, lane, rank, column).
+        """Return the vector clocks of lanes, (plane, lane, rank, column), by their positions among CTAs and threads.
 
-        `releases`: with what they had done themselves. An issue tells nobody of that; it tells of waits that are over.
+        `releases` includes the lanes' own accesses. An issue does not release them; it publishes completed waits only.
         """
         found: Array = self.view.known[:, rows, self.place[columns]]
         assert self.view.own is not None
@@ -334,10 +335,10 @@ class Wave:
             self.issues[kind][at] = self.steps.number
         count: Array = self.closed[kind][at] + 1
         if kind == TENSOR:  # commits with nothing between them are of one group
-            is_commit = "commit" in operation.instruction.parts
+            is_commit = operation.instruction.traits.commits
             count = count - (is_commit & self._is_committed[at])
             self._is_committed[at] = is_commit
-        if kind in (COPIES, TENSOR) and not {"mbarrier", "commit"}.isdisjoint(operation.instruction.parts):
+        if kind in (COPIES, TENSOR) and operation.instruction.traits.arrives:
             self.closed[kind][at] = count  # that mbarrier tells nothing of copies that come after
         return count
 

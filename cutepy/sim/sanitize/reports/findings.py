@@ -284,7 +284,7 @@ class Findings:
 
 @lru_cache(8)
 def runs(kernel: Kernel) -> dict[int, int]:
-    """Tell of each instruction the first that it runs with, however often: no branch leads between them, or away."""
+    """Map each instruction to the first one of its run: no branch enters or leaves between the two."""
     instructions = kernel.instructions
     targets = {label.target for i in instructions for label in i.operands if isinstance(label, Label)}
     found, first, is_over = {}, 0, False
@@ -347,7 +347,7 @@ def _advice(before: AccessRecord, after: AccessRecord, mate: int | None) -> Diag
         return Diagnosis("copy-may-be-in-flight")
     if before.instruction.traits.kind == "wgmma":
         return Diagnosis("mmas-may-be-reading")
-    if before.asynchronous and "mbarrier::complete_tx::bytes" in before.instruction.parts:
+    if before.asynchronous and before.instruction.traits.brings_bytes:
         return Diagnosis("copy-may-be-reading")
     if before.asynchronous:
         return Diagnosis("store-may-be-reading")

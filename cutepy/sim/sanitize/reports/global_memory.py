@@ -189,7 +189,7 @@ class GlobalFindings:
         self._discarded.note(access)
 
     def conflict(self, found: GlobalConflict) -> None:
-        """Tell a conflict, or hold it."""
+        """Report a conflict, or hold it for later."""
         if self._launch is None or not self._discarded.hold(found):
             self._tell(found)
 
@@ -199,18 +199,18 @@ class GlobalFindings:
             self._tell(found, comes_to_nothing)
 
     def unwritten(self, touch: GlobalAccessRecord, lane: int, address: int) -> None:
-        """Tell that something is read which nothing wrote."""
+        """Report a read of bytes that nothing has written."""
         after = side(touch, lane, self.launches)
         where = self.place(address)
         self._tell_one("uninitialised-read", where, None, after, Diagnosis("global-memory-not-written"))
 
     def unacquired(self, touch: GlobalAccessRecord, lane: int, address: int) -> None:
-        """Tell that a copy uses a tensor map of the host, or of a launch that is forgotten, without a fence."""
+        """Report a copy by a tensor map of the host, or of a discarded launch, without a fence."""
         after = side(touch, lane, self.launches)
         self._tell_one("missing-tensormap-fence", self.place(address), None, after)
 
     def place(self, address: int) -> Place:
-        """Say where an address is."""
+        """Describe the place of an address."""
         return place(address, self._known(), self._launch)
 
     def _tell(self, found: GlobalConflict, comes_to_nothing: bool = False) -> None:

@@ -304,7 +304,7 @@ def falls_short(wave: Wave, column: int, slot: int, over: int, issued: int) -> I
 
 
 def left_in_flight(groups: int) -> Diagnosis:
-    """Say of a wait that it leaves the youngest groups in flight, and an operation in one of them."""
+    """Diagnose a wait that leaves the youngest groups in flight, with the operation in one of these groups."""
     return Diagnosis("leaves-many-groups", left=groups) if groups > 1 else Diagnosis("leaves-one-group")
 
 
@@ -519,7 +519,7 @@ def _releases(wave: Wave, pair: _Pair) -> list[Step]:
 
 def _announces(step: Step) -> bool:
     """Return whether an arrival announces bytes, which is its purpose then."""
-    return "expect_tx" in step.instruction.parts
+    return step.instruction.traits.announces_bytes
 
 
 def _is_for_others(wave: Wave, pair: _Pair, arrival: Step) -> bool:
@@ -594,7 +594,7 @@ def _only_arrives(wave: Wave, pair: _Pair) -> Iterator[NearMiss]:
 
 def _leaves_at_once(step: Step) -> bool:
     """Return whether threads came by `bar.arrive`, of which a meeting tells too."""
-    return step.is_meeting and "arrive" in step.instruction.parts
+    return step.is_meeting and step.instruction.traits.arrives
 
 
 def _come(wave: Wave, pair: _Pair) -> set[tuple[Barrier | None, int]]:

@@ -216,14 +216,14 @@ class Scene:
         return self.signals.get((box.instruction.index, box.address))
 
     def _ring(self, box: Box) -> str:
-        """Say for which ring a line copies, if it does for several."""
+        """Name the ring that a line copies for, if the line copies for several rings."""
         signals = {at for b in self._fellows(box) if (at := self._signal(b)) is not None and at in self.made}
         holders = {at: holder_name(at, self.made) for at in signals if stage_of(at, self.made)[0]}
         own = self._signal(box)
         return f" for {holders[own]}" if own in holders and len({*holders.values()}) > 1 else ""
 
     def _stage(self, box: Box) -> str:
-        """Say which stage a region is, of those that copies of one line fill, and which part where several fill one."""
+        """Name the stage of a region among the stages that one line fills, and the part of a stage."""
         fellows, own = self._fellows(box), self._signal(box)
         turns = sorted({b.address for b in fellows if b.instruction.index == box.instruction.index})
         if own is None and len(turns) > 1:  # no barrier tells: what one instruction goes through is a ring
@@ -259,7 +259,7 @@ def _named_by(boxes: Iterable[Box]) -> Box | None:
 
 
 def _rows(box: Box, address: int, size: int) -> str:
-    """Say which rows of a box are meant; nothing if it is all of them, or it has none."""
+    """Name the rows of a box; empty if all rows are meant, or the box has no rows."""
     if not box.row_bytes or size >= box.size_bytes:
         return ""
     first = (address - box.address) // box.row_bytes

@@ -8,13 +8,12 @@ import torch
 
 from cutepy.device import rules
 from cutepy.host.function import Function
-from cutepy.host.launches import maker_of
+from cutepy.host.launches import OptionalTensor, maker_of
 from cutepy.host.specs import TensorSpec, dtype_name
 from cutepy.kernels.gemm.gpu import Gpu, gpu_of
 from cutepy.kernels.rows.compilation import (
     SCALE,
     SCALES,
-    Given,
     check_rows,
     compile_rows,
     elems_of,
@@ -36,7 +35,7 @@ from cutepy.kernels.rows.tiling import (
 from cutepy.layouts.sm90 import arch
 
 
-def compile_norm(config: NormConfig, elems: int, **tensors: Given) -> Function:
+def compile_norm(config: NormConfig, elems: int, **tensors: OptionalTensor) -> Function:
     """Compile the forward kernel for x, residual, weight, bias, y, total, in vectors of `elems` elements.
 
     Vectors have no more elements than the tiling's.
@@ -52,7 +51,7 @@ def compile_norm(config: NormConfig, elems: int, **tensors: Given) -> Function:
     return compile_rows("norm:Norm", config, *specs_of(elems, **tensors), factors, means, scale, scales, amax, 1.0)
 
 
-def compile_norm_backward(config: NormConfig, given: tuple[bool, bool], **tensors: Given) -> Function:
+def compile_norm_backward(config: NormConfig, given: tuple[bool, bool], **tensors: OptionalTensor) -> Function:
     """Compile the backward kernel for dy, dtotal, x, weight, dx; `given` tells of sums of weight and bias."""
     elems = config.tiling.elems
     *inputs, dx = specs_of(elems, **tensors)
@@ -83,17 +82,17 @@ def groups_of_sums(rows: int, tiling: RowTiling, gpu: Gpu) -> int:
 
 def plan_norm(
     x: torch.Tensor,
-    residual: Given,
-    weight: Given,
-    bias: Given,
+    residual: OptionalTensor,
+    weight: OptionalTensor,
+    bias: OptionalTensor,
     y: torch.Tensor,
-    total: Given,
+    total: OptionalTensor,
     *,
     centres: bool,
     scaled: str = "",
     has_amax: bool = False,
 ) -> Callable[..., None]:
-    """Choose and compile what normalises rows like these, (rows, columns) and (columns,), of elements.
+    """Plan and compile the normalisation of rows of this description: matrices (rows, columns), vectors (columns,).
 
     Returns
     -------
@@ -117,16 +116,16 @@ def plan_norm(
 
 def plan_norm_backward(
     dy: torch.Tensor,
-    dtotal: Given,
+    dtotal: OptionalTensor,
     x: torch.Tensor,
-    weight: Given,
+    weight: OptionalTensor,
     dx: torch.Tensor,
-    dweight: Given,
-    dbias: Given,
+    dweight: OptionalTensor,
+    dbias: OptionalTensor,
     *,
     centres: bool,
 ) -> Callable[..., None]:
-    """Choose and compile what computes gradients of rows like these.
+    """Plan and compile the gradients of a normalisation of rows of this description.
 
     Returns
     -------
@@ -147,13 +146,13 @@ def plan_norm_backward(
 
     def launch(
         dy: torch.Tensor,
-        dtotal: Given,
+        dtotal: OptionalTensor,
         x: torch.Tensor,
-        weight: Given,
+        weight: OptionalTensor,
         factors: torch.Tensor,
-        means: Given,
+        means: OptionalTensor,
         dx: torch.Tensor,
-        *results: Given,
+        *results: OptionalTensor,
     ) -> None:
         parts = [None if add is None else make_part() for add in adders]
         function(dy, dtotal, x, weight, factors, means, dx, *parts, groups)
