@@ -61,7 +61,7 @@ def hopper_gpus() -> int:
     return sum(torch.cuda.get_device_capability(i) == (9, 0) for i in range(torch.cuda.device_count()))
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Skip what this machine cannot run, saying what is missing."""
     if addresses := [item.nodeid for item in items if re.search(r" at 0x[0-9a-f]+", item.nodeid)]:
         raise pytest.UsageError(
@@ -69,6 +69,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             "leave ids=str out, or give the parameter a name with pytest.param(..., id=...)"
         )
     leave_to_deep(items)
+    if not any("::" in argument for argument in config.args):
+        check_compiling(items)
     if any(item.get_closest_marker("dsl") for item in items) and importlib.util.find_spec("cutlass") is None:
         skip(items, "dsl", "needs nvidia-cutlass-dsl: pip install 'cutepy[dsl]'")
     if any(item.get_closest_marker("gpu") or item.get_closest_marker("multigpu") for item in items):
@@ -96,6 +98,14 @@ def leave_to_deep(items: list[pytest.Item]) -> None:
         counts[name] += 1
         if counts[name] > mark.args[0]:
             item.add_marker(pytest.mark.deep)
+
+
+def check_compiling(items: list[pytest.Item]) -> None:
+    """Raise if a case of `tiers.COMPILING` is no integration test, of functions all of whose cases are here."""
+    tested = {item.nodeid: item.get_closest_marker("deep") is None for item in items}
+    functions = {tiers.function_of(name) for name in tested}
+    if missing := [name for name in tiers.COMPILING if tiers.function_of(name) in functions and not tested.get(name)]:
+        raise pytest.UsageError(f"{missing[0]} must be an integration test: see tests.tiers.COMPILING")
 
 
 def skip(items: list[pytest.Item], marker: str, reason: str) -> None:

@@ -31,6 +31,20 @@ DEAR = 1.0
 ALONE = 2.0
 """Seconds of an idle processor. The cheapest case of a function is deep only if it costs more."""
 
+COMPILING = (
+    "tests/aot/test_attention.py::test_a_kernel_computes_attention[causal]",
+    "tests/kernels/test_attention.py::test_wide_rows_and_rows_that_differ[dtype0-extents0-heads0-192-128-options0]",
+    "tests/kernels/test_attention.py::test_wide_rows_and_rows_that_differ[dtype1-extents1-heads1-256-256-options1]",
+    "tests/kernels/test_attention_cascade.py::test_results_are_those_of_float64[1-heads0-lengths0-160-options0-None]",
+    "tests/kernels/test_attention_varlen.py::"
+    "test_results_and_gradients_are_those_of_float64[q_lengths0-k_lengths0-options0]",
+    "tests/kernels/test_mla.py::test_each_sequence_attends_to_its_own_rows[8 bits]",
+    "tests/kernels/test_score_functions.py::test_block_masks_of_torch_and_ours[128]",
+    "tests/kernels/test_sm100_gemm.py::test_epilogues_reduce_and_read_tiles[row]",
+    "tests/kernels/test_sm100_gemm.py::test_types_majors_and_ctas[a_dtype1-b_dtype1-scaled1-kk-2-128]",
+)
+"""Cases that are integration tests whatever they cost: each compiles kernels that no other of these tests compiles."""
+
 ROOT = Path(__file__).parent.parent
 LIST = Path(__file__).with_name("costly.txt")
 DEAR_LIST = Path(__file__).with_name("dear.txt")
@@ -85,7 +99,7 @@ def write_dear(seconds: Mapping[str, float]) -> None:
     for name, spent in seconds.items():
         files[name.partition("::")[0]].append((spent, name))
         functions[function_of(name)].append((spent, name))
-    alone = {min(cases)[1] for cases in files.values()}
+    alone = {*COMPILING, *(min(cases)[1] for cases in files.values())}
     alone |= {name for spent, name in map(min, functions.values()) if spent <= ALONE}
     found = {name for name, spent in seconds.items() if spent > DEAR} - alone
     DEAR_LIST.write_text("".join(f"{name}\n" for name in sorted(kept | found)), encoding="utf-8")

@@ -570,7 +570,7 @@ class Mla:
                     values = staging.transposed(shared["sK"])
                     of_pv = product.make_product(pv, ROWS, values, lane)
                     of_far = product.make_product(pv_far, shared[f"sP{1 - block}"], values, lane)
-                    consumer = MlaConsumer(
+                    own = MlaConsumer(
                         block,
                         rings[block],
                         rings[1 - block][1],
@@ -594,7 +594,7 @@ class Mla:
                         lses,
                         owners,
                     )
-                    run(consumer, part)
+                    run(own, part)
 
     def rings(self, shared: dict) -> tuple:
         """Return the rings (near, far, rope) of each block; a far half is read by both warpgroups."""

@@ -3,6 +3,7 @@
 import importlib.util
 import itertools
 import sys
+from functools import partial
 
 import pytest
 
@@ -14,6 +15,9 @@ pytestmark = pytest.mark.dsl
 
 import cutepy  # noqa: E402
 from cutepy.cli.new import write_kernel  # noqa: E402
+from cutepy.device.pipeline import MixedRing, RewrittenRing, StoredRing, TmaRing  # noqa: E402
+from cutepy.device.staging import contiguous_mode  # noqa: E402
+from cutepy.layouts import Layout  # noqa: E402
 
 NUMBERS = itertools.count()
 
@@ -37,6 +41,42 @@ def kernel_of(tmp_path, monkeypatch):
         return getattr(module, name), module.reference
 
     return make
+
+
+@pytest.mark.parametrize(
+    "ring",
+    [
+        partial(TmaRing, None, 0, 16, 4),
+        partial(MixedRing, None, 2, 0, 4, threads=48),
+        partial(StoredRing, None, 2, 0, 4, warps=0),
+        partial(StoredRing, None, 0, 0, 4, warps=1),
+        partial(RewrittenRing, None, 2, 16, 4, warps=0),
+        partial(RewrittenRing, None, 2, 0, 4, warps=1),
+    ],
+    ids=lambda ring: f"{ring.func.__name__}{ring.args[1:]}",
+)
+def test_rings_that_could_not_count_are_refused(ring):
+    with refuses(ValueError):
+        ring()
+
+
+@pytest.mark.parametrize(
+    ("shape", "stride", "mode"),
+    [
+        ((64, 32), (1, 64), 0),
+        ((64, 32), (32, 1), 1),
+        (((8, 8), 32), ((64, 512), (1)), 1),
+        (((8, 8), 32), ((1, 512), 8), 0),
+        (((8, 8), (4, 8)), ((4, 32), (1, 256)), 1),
+        ((64, 32), (2, 128), None),
+        ((64, 32), (1, 1), None),
+        ((64, 1), (1, 1), 0),
+        ((64, 32), (0, 1), 1),
+        ((64, 32), (0, 0), None),
+    ],
+)
+def test_the_contiguous_mode_is_that_whose_steps_are_one_element(shape, stride, mode):
+    assert contiguous_mode(Layout(shape, stride)) == mode
 
 
 def operands():

@@ -3,6 +3,7 @@
 from hypothesis import given, settings, strategies as st
 
 from cutepy.device import rules
+from cutepy.device.rules.shares import LEAST_STEPS
 
 
 @settings(max_examples=50, deadline=None)
@@ -34,6 +35,21 @@ def test_everything_is_dealt_out_once(tiles, k_tiles, clusters):
         assert fetched == sorted(fetched, key=lambda part: part[1]), "parts are fetched in the order of K"
         assert all(part[0] == tile and part[2] < cluster for part in fetched)
     assert not left
+
+
+@given(tiles=st.integers(1, 300), k_tiles=st.integers(1, 130), clusters=st.integers(1, 140))
+def test_steps_are_those_of_the_cluster_with_most(tiles, k_tiles, clusters):
+    """The count is exact if each share begins at its even place, but for one reader of a tile."""
+    plan = rules.Shares(tiles, k_tiles, clusters)
+    dealt = [
+        [plan.unit(n, share, at) for at in range(plan.units(share))]
+        for n, share in enumerate(map(plan.share, range(clusters)))
+    ]
+    longest = max(sum(unit.count for unit in units) for units in dealt)
+    peers = max((unit.peers for units in dealt for unit in units), default=0)
+    each, more = divmod(tiles % clusters * k_tiles, max(plan.count, 1))
+    if all(plan.begin(n) == n * each + min(n, more) for n in range(plan.count)):
+        assert plan.steps - longest in (LEAST_STEPS * peers, LEAST_STEPS * max(peers - 1, 0))
 
 
 def test_the_last_wave_gets_shorter():

@@ -8,8 +8,10 @@ import time
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from cutepy.explorer.parameters import BadParameterError, Parameters, bounded
 from cutepy.explorer.worker import answer
-from tests.messages import pins
+from cutepy.layouts import Layout
+from tests.messages import pins, refuses
 from tests.processor_time import is_below
 
 
@@ -379,6 +381,18 @@ def test_what_is_too_large_is_refused(asked):
     status, told = answer("layout", asked)
     assert status in (400, 413)
     assert len(told["error"]["message"]) < 10_000
+
+
+def test_bounds_are_taken_and_one_more_is_refused():
+    assert Parameters({"bits": "128"}).width() == 128
+    assert Parameters({}).width() is None
+    for bits in ("0", "129"):
+        with refuses(BadParameterError):
+            Parameters({"bits": bits}).width()
+    bounded("expression", Layout((3, 5)), 15)
+    bounded("expression", 99, 15)
+    with refuses(BadParameterError):
+        bounded("expression", Layout((2, 8)), 15)
 
 
 def test_large_layouts_are_summarised():

@@ -98,7 +98,7 @@ def test_bounds_of_windows_that_hide_nothing_cost_no_mask(window, masks):
     assert re.search(r"_\d+x\d+((_left)?(_right)?)", launch.name)[1] == masks
 
 
-@pytest.mark.first(1)
+@pytest.mark.first(2)
 @pytest.mark.integration
 @pytest.mark.parametrize(
     ("dtype", "extents", "heads", "head", "head_v", "options"),

@@ -57,6 +57,17 @@ def test_candidates_fit_and_differ(asked):
         assert tuned.candidate_of(tuned.rules_choice(asked)) in found
 
 
+@pytest.mark.parametrize(("heads", "packs"), [(8, False), (32, True), (64, True)])
+def test_candidates_pack_the_heads_that_share_keys_where_the_rules_do(heads, packs):
+    asked = problem(head=64, heads=heads, right=0)
+    rules = tuned.rules_choice(asked).config
+    assert (rules.packed > 1) == packs
+    described = tuned.shortened(
+        asked, tuned.candidate_of(tuned.AttentionChoice(replace(rules, packed=1), False)), rules
+    )
+    assert described.get("packed") == (rules.packed if packs else None)
+
+
 def test_a_candidate_whose_stages_do_not_fit_is_none():
     asked = problem(head=256)
     with refuses(ValueError):

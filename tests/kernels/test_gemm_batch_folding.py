@@ -1,6 +1,7 @@
 """Views that make a product of any tensors one of matrices or of a batch, against the product itself."""
 
 import math
+from unittest import mock
 
 import pytest
 
@@ -9,6 +10,7 @@ torch = pytest.importorskip("torch")
 from hypothesis import assume, given, strategies as st  # noqa: E402
 
 from cutepy.epilogues.standard import standard  # noqa: E402
+from cutepy.kernels.gemm import op  # noqa: E402
 from cutepy.kernels.gemm.batch_folding import join  # noqa: E402
 from cutepy.kernels.gemm.operands import Description, Problem  # noqa: E402
 
@@ -90,6 +92,29 @@ def test_rows_that_share_b_are_joined(drawn):
     out = torch.zeros(*a.shape[:-1], b.shape[-2])
     _, left, right = joined(out, a, b[(0,) * (b.dim() - 2)])
     assert left.dim() == right.dim() == 2
+
+
+def multiplied(smaller):
+    """Stand for the launch of a part: plain torch, of operands and results as they are described."""
+
+    def launch(a, b, operands, into, scales):
+        given = (smaller.a, a), (smaller.b, b), (smaller.operands[0], operands[0]), (smaller.results[0], into[0])
+        assert all(described.shape == tuple(tensor.shape) for described, tensor in given)
+        into[0].copy_(a @ b.mT + operands[0])
+
+    return launch
+
+
+@given(products(), st.data())
+def test_the_parts_of_a_product_are_those_of_its_tensors(drawn, data):
+    """One after another along the shortest dimension, of whatever each tensor has of it."""
+    out, a, b = drawn
+    assume(out.dim() > 2)
+    shape = [1 if data.draw(st.integers(0, 3)) == 0 else extent for extent in out.shape]
+    c = data.draw(tensors(tuple(shape[data.draw(st.integers(0, out.dim() - 2)) :])))
+    with mock.patch.object(op, "planned", multiplied):
+        op._part_by_part(problem(out, a, b, c))(a, b, (c,), (out,))
+    assert torch.equal(out, a @ b.mT + c)
 
 
 CASES = {

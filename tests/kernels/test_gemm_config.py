@@ -2,15 +2,17 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
+from cutepy.epilogues import epilogue
 from cutepy.kernels.gemm import GemmConfig, GemmSignature, select_config
 from cutepy.kernels.gemm.gpu import H100, H200, Gpu
 from cutepy.kernels.gemm.heuristic.model import Choice
-from cutepy.kernels.gemm.heuristic.tiles import MORE_TILES, PROMOTED_TILES, TILES
+from cutepy.kernels.gemm.heuristic.tiles import MORE_TILES, PROMOTED_TILES, TILES, OutputTile
 from cutepy.kernels.gemm.limits import MOST_EXTENT
 from cutepy.layouts.sm90 import arch
 from tests.messages import refuses
@@ -210,3 +212,35 @@ def test_the_configuration_needs_neither_torch_nor_the_dsl():
 def test_every_tile_of_the_heuristic_has_a_kernel(tiles, signature):
     for tile in tiles:
         assert Choice(tile, 1, 1).config(signature, 4096).tile_n == tile.n
+
+
+def has_kernel(tile):
+    try:
+        Choice(tile, 1, 1).config(HALF, 4096)
+    except ValueError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("m", [128, 192, 256])
+@pytest.mark.parametrize("consumers", [1, 2])
+def test_tiles_of_many_rows_are_tried_up_to_the_widest_that_has_a_kernel(m, consumers):
+    tried = {tile.n for tile in (*TILES, *MORE_TILES) if tile == OutputTile(m, tile.n, consumers=consumers)}
+    assert max(tried) == max(n for n in range(8, 257, 8) if has_kernel(OutputTile(m, n, consumers=consumers)))
+    assert tried == set(range(min(tried), max(tried) + 1, 8))
+
+
+@pytest.mark.parametrize(
+    ("finish", "names"),
+    [
+        (lambda acc: acc * 2, ["sD"]),
+        (lambda acc: {"y": acc, "z": acc + 1}, ["sD0", "sD1"]),
+        (lambda acc: {"y": acc, "most": acc.max(1)}, ["sD0"]),
+        (lambda acc: {"least": acc.min(1), "y": acc, "z": acc * acc}, ["sD1", "sD2"]),
+    ],
+    ids=lambda case: None if callable(case) else "-".join(case),
+)
+def test_each_result_that_is_stored_has_a_buffer_of_its_own(finish, names):
+    signature = replace(HALF, epilogue=epilogue(finish).text)
+    assert [kind.name for kind in signature.stored] == names
+    assert [kind.place for kind in signature.stored] == [int(name[2:] or 0) for name in names]

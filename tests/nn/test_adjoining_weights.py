@@ -120,6 +120,24 @@ def test_weights_that_adjoin_stay_where_they_are():
 X = torch.randn(2, 5, 32, generator=torch.Generator().manual_seed(3)).to(BF16)
 
 
+def test_the_first_layer_takes_its_part_and_the_others_theirs():
+    """A part is the layer's product with the same input; without one the layer computes alone, and its part is lost."""
+    theirs, ours = pair()
+    layers = layers_of(ours, QKV)
+    with torch.no_grad():
+        share = shared_products.Share([layers])
+        parts = [share.part(layer, X) for layer in layers]
+        for part, layer in zip(parts, (getattr(theirs, name) for name in QKV), strict=True):
+            torch.testing.assert_close(part, layer(X), rtol=2**-6, atol=2**-6)
+        assert share.part(layers[0], X) is None
+        assert not share.is_wasted
+        share = shared_products.Share([layers])
+        assert share.part(layers[1], X) is not None
+        assert share.is_wasted
+        assert share.part(layers[0], X.clone()) is None
+        assert share.is_wasted
+
+
 @pytest.mark.integration
 @pytest.mark.parametrize("most", [0, shared_products.JOINED_BYTES])
 @pytest.mark.parametrize("bias", [False, True])

@@ -136,3 +136,12 @@ def test_what_it_does_not_take_is_refused():
     for call in (lambda: swiglu(x.double()), lambda: swiglu([1.0])):
         with refuses(TypeError):
             call()
+
+
+@pytest.mark.parametrize("shape", [(8,), (3, 8), (2, 3, 8)])
+def test_halves_of_rows_of_any_dimensions(shape):
+    x = torch.randn(shape)
+    gate, up = x.chunk(2, -1)
+    for result in (swiglu(x), swiglu(gate, up), swiglu(x.to("meta")).new_empty(0)):
+        assert result.numel() == 0 or torch.allclose(result, silu(gate) * up, atol=1e-5)
+    assert swiglu(x.to("meta")).shape == gate.shape

@@ -17,6 +17,7 @@ import cutepy  # noqa: E402
 from cutepy.ops import register, registration  # noqa: E402
 from cutepy.ops.registration import one_by_one  # noqa: E402
 from tests.ops import scaled_add  # noqa: E402
+from tests.profiling.fake_source import fake_source  # noqa: E402
 
 
 @pytest.mark.dsl
@@ -515,3 +516,23 @@ def test_an_example_is_made_up_of_what_the_others_would_have(dim, shape):
     listed = registration._made_up([given, given, 3], [dim, 1, None], 0)
     assert [tuple(each.shape) for each in listed[:2]] == [shape, (4, 8)]
     assert listed[2] == 3
+
+
+def test_launches_are_in_a_scope_of_the_operation_and_the_reference_in_none():
+    @register("cutepy_tests::profiled(Tensor x, float by=2.0) -> Tensor", reference=lambda x, by: by * x)
+    def profiled(x, by):
+        return by * x + 1
+
+    x = torch.ones(4, 8)
+    with cutepy.profile(source=fake_source()) as profile:
+        assert torch.equal(profiled(x), 2 * x)
+        with cutepy.simulate():
+            assert torch.equal(profiled(x, 3.0), 3 * x + 1)
+    (call,) = profile.recording.scopes
+    assert (call.name, call.flops, call.bytes, call.precision) == (
+        "cutepy_tests::profiled",
+        None,
+        2 * 4 * 8 * 4,
+        "tf32",
+    )
+    assert torch.equal(profiled(x, 3.0), 3 * x)

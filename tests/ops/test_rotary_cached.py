@@ -10,6 +10,7 @@ pytest.importorskip("cutlass")
 from hypothesis import given, settings, strategies as st  # noqa: E402
 
 import cutepy  # noqa: E402
+from cutepy.kernels.rows.plans import plan_rotary_cached  # noqa: E402
 from cutepy.ops import rotary, rotary_cached  # noqa: E402
 from tests.ops.rows import DTYPES, check_close  # noqa: E402
 
@@ -125,3 +126,14 @@ def test_what_it_does_not_take_is_refused():
     for kind, arguments in wrong:
         with refuses(kind):
             rotary_cached(*arguments)
+
+
+@pytest.mark.parametrize("of_keys", [False, True])
+def test_heads_that_a_launch_has_no_indices_for_are_refused(of_keys):
+    """Heads of q count once, those of k and v twice."""
+    heads, kv_heads = (1, 2**15) if of_keys else (2**16 - 1, 1)
+    q, k, y = (torch.empty(2**14, 1, count, 8, device="meta") for count in (heads, kv_heads, heads))
+    table = torch.empty(4, 8, device="meta")
+    lengths = torch.empty(2**14, device="meta", dtype=torch.int32)
+    with refuses(ValueError):
+        plan_rotary_cached(q, k, k, table, table, lengths, None, y, k, k, interleaved=False)

@@ -150,3 +150,9 @@ def test_what_it_does_not_take_is_refused():
             sample(**({"logits": x} | bad))
     with refuses(TypeError):
         sample(x.double())
+
+
+@pytest.mark.parametrize("shape", [(5,), (2, 5), (2, 3, 5)])
+def test_a_sample_of_each_row_without_values(shape):
+    found = sample(torch.empty(shape, device="meta"), seed=1)
+    assert (found.shape, found.dtype) == (shape[:-1], torch.int64)

@@ -24,6 +24,9 @@ from cutepy.ops.shardings import (  # noqa: E402
     of_attention_decode,
     of_attention_varlen,
     of_attention_varlen_backward,
+    of_cross_entropy,
+    of_cross_entropy_backward,
+    of_cross_entropy_backward_,
     of_dequantise,
     of_epilogue,
     of_gemm,
@@ -34,6 +37,8 @@ from cutepy.ops.shardings import (  # noqa: E402
     of_quantised_attention,
     of_scored_attention,
     of_scored_attention_backward,
+    of_softmax,
+    of_softmax_backward,
 )
 
 IDENTITY = cutepy.epilogues.identity.text
@@ -136,6 +141,24 @@ def test_scaled_products_are_sharded_with_their_scales(scales, letters_of, along
     assert (of_a, of_b, of_bias) == (letters("b0", "k"), letters("n", "k"), letters("n"))
     assert tuple(of_scales) == tuple(letters(*each) for each in letters_of)
     assert found.along == along
+
+
+@pytest.mark.parametrize("dims", [0, 1, 3])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_losses_and_softmaxes_are_sharded_along_their_rows(dims, weighted):
+    extents, names = (2, 3, 4)[:dims], [f"b{n}" for n in range(dims)]
+    logits, rows, weight = _meta(*extents, 5), _meta(*extents), _meta(5) if weighted else None
+    full, of_rows, vectors = letters(*names, None), letters(*names), ((None,),) * weighted
+    loss = of_cross_entropy(logits, rows, weight)
+    assert (loss.inputs, loss.outputs) == ((full, of_rows, *vectors), (of_rows, of_rows))
+    gradient = of_cross_entropy_backward(rows, logits, rows, weight)
+    assert (gradient.inputs, gradient.outputs) == ((of_rows, full, of_rows, *vectors, of_rows), (full,))
+    own = of_cross_entropy_backward_(rows, logits, rows, weight)
+    assert (own.inputs, own.outputs) == (gradient.inputs, ())
+    softmax, backward = of_softmax(logits), of_softmax_backward(logits, logits)
+    assert (softmax.inputs, softmax.outputs, backward.inputs) == ((full,), (full,), (full, full))
+    for each in (loss, gradient, own, softmax, backward):
+        assert sorted(each.along) == names
 
 
 def test_extents_that_groups_part_stay_whole():

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -293,3 +294,23 @@ def test_the_error_can_be_pickled():
     pins(str(again))
     assert again.name == "numpy"
     require("this test", "pytest")
+
+
+def test_finders_behind_those_of_python_change_nothing(tmp_path):
+    """As those of editable installs, which are appended."""
+    script = """
+        import sys
+        class Last:
+            find_spec = staticmethod(lambda *_: None)
+        sys.meta_path.append(Last)
+        sys.modules["torch"] = None
+        import cutepy
+        try:
+            import cutepy.kernels.gemm.op
+        except ImportError as error:
+            print(type(error).__name__)
+    """
+    command = [sys.executable, "-c", textwrap.dedent(script)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=170)
+    assert (done.stdout.strip(), done.stderr) == ("MissingPackagesError", "")

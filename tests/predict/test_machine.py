@@ -556,3 +556,55 @@ def test_code_that_is_not_cached_is_fetched():
         out = Machine(gpu, [[each] for each in blocks], {}, {}, STREAM).run([([cta], RATES)], 1, 0.0)
         assert out.causes["instruction cache"] == misses * 24 * 2
         assert out.cycles == 24 * len(path) + misses * 48
+
+
+def predictor(**changes):
+    """Stand for a predictor of a launch: one constant for each question of the GPU."""
+    table = {"x": 2000.0}
+    kinds = (
+        "plain",
+        "stores",
+        *(f"programmatic{early}{more}" for early in ("", ", begins early") for more in ("", ", stores")),
+    )
+    facts = {
+        "_launch": SimpleNamespace(programmatic=True, ctas=264, block=(128, 1, 1)),
+        "_gpu": SimpleNamespace(constants={"launch.overhead": dict.fromkeys(kinds, table)}, sms=132, at=lambda *_: 0.0),
+        "_shape": "x",
+        "_occupancy": SimpleNamespace(ctas_per_sm=3),
+        "_size": 1,
+        "_turnaround": lambda: 3000.0,
+    }
+    return SimpleNamespace(**facts | changes)
+
+
+@pytest.mark.parametrize(("ctas_per_sm", "us"), [(4, 1.5), (3, 3.0)])
+def test_a_launch_that_begins_early_waits_for_room(ctas_per_sm, us):
+    """Its CTAs begin when those of the launch before it have left, unless both have room."""
+    out = SimpleNamespace(stored=0, cycles=0, waited=500, lets_begin=True)
+    launch = predictor(_occupancy=SimpleNamespace(ctas_per_sm=ctas_per_sm))
+    assert Predictor._launch_us(launch, out, 1e9) == pytest.approx(us)
+    out.waited = 100_000
+    assert Predictor._launch_us(launch, out, 1e9) == pytest.approx(-98.0 if ctas_per_sm == 4 else 3.0)
+
+
+@pytest.mark.parametrize(("clusters", "last"), [(5, "of 1"), (6, "of 2")])
+def test_the_last_round_has_the_bandwidth_of_its_clusters(clusters, last):
+    """And the work of its own sample."""
+    orders = []
+
+    def run(order, *_):
+        orders.append([(sample[0].warps[0].path, rates) for sample, rates in order])
+        return SimpleNamespace(cycles=10.0, spans=[(0.0, 10.0)] * len(order))
+
+    samples = [[SimpleNamespace(warps=[SimpleNamespace(path=f"sample {n}")])] for n in range(2)]
+    launch = predictor(
+        _clusters=clusters,
+        _groups=2,
+        _resident=4,
+        _rates=lambda active, _: f"of {active}",
+        _machine=lambda _: SimpleNamespace(run=run),
+        _starts=lambda _: (0.0, 0.0),
+    )
+    found = Predictor._rounds(launch, samples, 1e9, False)
+    assert orders == [[("sample 0", "of 2"), ("sample 1", "of 2"), ("sample 0", last)]]
+    assert (found.cycles, found.tail) == (10.0, pytest.approx(1 - clusters / 6))

@@ -1,10 +1,14 @@
 """The tolerances: wide enough for arithmetic that is right, too narrow for arithmetic that is wrong."""
 
+import math
+
 import pytest
 
 torch = pytest.importorskip("torch")
 
-from cutepy.testing.numerics import UNIT_ROUNDOFF, gemm_tolerance, relative_error  # noqa: E402
+from hypothesis import given, strategies as st  # noqa: E402
+
+from cutepy.testing.numerics import OPERAND_ERROR, UNIT_ROUNDOFF, gemm_tolerance, relative_error  # noqa: E402
 
 DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32}
 
@@ -35,6 +39,15 @@ def test_the_bound_is_broken_by_one_lost_k_step():
     lost, exact = tensor_core(a[:, 16:], b[:, 16:], 16), a.double() @ b.double().t()
     for name, dtype in DTYPES.items():
         assert relative_error(lost.to(dtype), exact) > gemm_tolerance(4096, 16, name), name
+
+
+@given(st.integers(1, 1 << 16))
+def test_a_step_of_tf32_errs_as_one_of_16_bits(steps):
+    """Both cut the accumulator at the last of 24 bits; tf32 rounds its operands besides."""
+    assert OPERAND_ERROR[16] == 0
+    wide, half = (gemm_tolerance(steps * k, bits, "float32") for k, bits in ((8, 32), (16, 16)))
+    own = UNIT_ROUNDOFF["float32"]
+    assert wide - own == pytest.approx(math.hypot(half - own, OPERAND_ERROR[32]))
 
 
 def narrow_tensor_core(a, b):

@@ -131,6 +131,34 @@ def test_costly_tests_are_there():
     assert gone == [], "rename them in tests/costly.txt, or: make costs"
 
 
+COMPILES = """
+import pytest
+
+@pytest.mark.first(1)
+@pytest.mark.parametrize("case", CASES)
+def test_it(case): ...
+"""
+
+
+@pytest.mark.parametrize(("cases", "refused"), [("[2, 1]", False), ("[1, 2]", True), ("[1]", True)])
+def test_a_case_that_alone_compiles_a_kernel_must_be_an_integration_test(run, tmp_path, cases, refused):
+    """It may be gone, or behind the first ones."""
+    (tmp_path / "short.py").write_text("from tests import tiers\ntiers.COMPILING = ('its/test_it.py::test_it[2]',)\n")
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join((str(tmp_path), *sys.path))}
+    status, output = run(COMPILES.replace("CASES", cases), "-p", "short", env=environment)
+    assert status == (pytest.ExitCode.USAGE_ERROR if refused else pytest.ExitCode.OK)
+    assert ("test_it[2] must be an integration test" in output) == refused
+
+
+def test_cases_that_alone_compile_a_kernel_are_not_dear(tmp_path, monkeypatch):
+    monkeypatch.setattr(tiers, "DEAR_LIST", tmp_path / "dear.txt")
+    monkeypatch.setattr(tiers, "dear", frozenset)
+    tiers.write_dear(dict.fromkeys(tiers.COMPILING, 99.0) | {"a.py::test_cheap": 0.1, "a.py::test_it[1]": 99.0})
+    assert tiers.DEAR_LIST.read_text() == "a.py::test_it[1]\n"
+    for file, _, function in (tiers.function_of(name).partition("::") for name in tiers.COMPILING):
+        assert f"def {function}(" in (ROOT / file).read_text(encoding="utf-8")
+
+
 def test_a_file_of_integration_tests_is_not_imported(run):
     text = "import nothing_of_that_name\nimport pytest\npytestmark = pytest.mark.integration"
     assert run(text, "-m", "integration")[0] == pytest.ExitCode.INTERRUPTED

@@ -99,7 +99,7 @@ class Heap:
         space = self._space
         found = np.zeros(shape, np.uint64)
         for at, size in np.ndenumerate(np.broadcast_to(sizes, shape)):
-            address = space.take(int(size)) if 0 < size <= HEAP_BYTES else None
+            address = space.take(int(size)) if size > 0 else None
             if address is not None:
                 self._known.register(address, int(size), space, _NAME)
                 found[at] = address

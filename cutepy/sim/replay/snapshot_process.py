@@ -173,8 +173,10 @@ class MemorySnapshot:
                 if not np.array_equal(here, before):  # memory that is mapped for reading may not even be written so
                     here[:] = before
                 continue
-            inside = (written.starts >= start) & (written.ends <= start + len(here))
-            for first, last in zip(written.starts[inside] - start, written.ends[inside] - start, strict=True):
+            # A written range may cross into adjacent memory.
+            firsts, lasts = (np.clip(each - start, 0, len(here)) for each in (written.starts, written.ends))
+            inside = firsts < lasts
+            for first, last in zip(firsts[inside].tolist(), lasts[inside].tolist(), strict=True):
                 here[first:last] = before[first:last]
 
 

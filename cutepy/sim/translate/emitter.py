@@ -7,7 +7,7 @@ views. Kinds are numpy's type codes: "u4" is b32 and u32, "i4" s32, "f4" f32; "p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import cache, lru_cache
 from typing import Any, TypeAlias
 
@@ -424,21 +424,14 @@ def provided() -> frozenset[str]:
 
 def registered_name(opcode: str) -> str:
     """Return the longest registered name that an opcode begins with; empty without one."""
-    return _registered(opcode.split("."))[0]
-
-
-def _registered(parts: Sequence[str]) -> tuple[str, int]:
-    """Return the longest registered prefix of an opcode, and its number of parts; empty if there is none."""
-    for length in range(len(parts), 0, -1):
-        name = ".".join(parts[:length])
-        if name in _REFUSED:
-            return name, length
-    return "", 0
+    parts = opcode.split(".")
+    names = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
+    return next((name for name in names if name in _REFUSED), "")
 
 
 def translator_of(opcode: str) -> Translator | None:
     """Find the translation of the longest registered prefix of an opcode; None if there is none beside its meaning."""
-    return _TRANSLATORS.get(_registered(opcode.split("."))[0])
+    return _TRANSLATORS.get(registered_name(opcode))
 
 
 @cache
@@ -454,8 +447,8 @@ def refused_modifier(opcode: str) -> str | None:
     An opcode that PTX doesn't have is unknown: ignoring a modifier could give wrong results.
     """
     parts = opcode.split(".")
-    name, length = _registered(parts)
+    name = registered_name(opcode)
     if not name:
         return parts[0]
-    refused = next((part for part in parts[length:] if part in _REFUSED[name]), None)
+    refused = next((part for part in parts[name.count(".") + 1 :] if part in _REFUSED[name]), None)
     return refused or (None if is_spelled(opcode) else parts[-1])

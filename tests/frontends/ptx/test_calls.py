@@ -243,9 +243,26 @@ def test_malloc_and_free():
         run(module)
 
 
-def test_malloc_gives_null_where_there_is_no_more():
-    body = f"mov.u64 %rd1, {HEAP_BYTES // 2}; {_MALLOC} setp.ne.u64 %p1, %rd2, 0; selp.u32 %r1, 1, 0, %p1;"
-    assert run(kernel(body + _STORE, _SYSTEM)).tolist() == [1, 1, *[0] * 62]
+@pytest.mark.parametrize(
+    ("size", "count"), [(HEAP_BYTES // 2, 2), (HEAP_BYTES, 1), (HEAP_BYTES + 1, 0), (1 << 63, 0), (0, 0)]
+)
+def test_malloc_gives_null_where_there_is_no_more(size, count):
+    body = f"mov.u64 %rd1, {size}; {_MALLOC} setp.ne.u64 %p1, %rd2, 0; selp.u32 %r1, 1, 0, %p1;"
+    assert run(kernel(body + _STORE, _SYSTEM)).tolist() == [1] * count + [0] * (64 - count)
+
+
+@pytest.mark.parametrize("space", ["param", "reg"])
+@pytest.mark.parametrize("given", ["b32", "u32", "s32", "f32"])
+@pytest.mark.parametrize("formal", ["b32", "u32", "s32", "f32"])
+def test_a_call_passes_bits_as_any_type_and_no_float_as_an_integer(space, given, formal):
+    outside = f".func f(.{space} .{formal} x) {{ ret; }}"
+    written = "st.param.b32 [q], %r1" if space == "param" else "mov.b32 q, %r1"
+    body = f"{{ .{space} .{given} q; {written}; call f, (q); }} ret;"
+    if "b32" in (given, formal) or (given == "f32") == (formal == "f32"):
+        kernel(body, outside)
+    else:
+        with pytest.raises(PtxSyntaxError):
+            kernel(body, outside)
 
 
 @pytest.mark.parametrize("free", [_FREE + _FREE, "add.u64 %rd2, %rd2, 16;" + _FREE])

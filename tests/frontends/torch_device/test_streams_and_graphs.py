@@ -20,7 +20,7 @@ driver = pytest.importorskip("cuda.bindings.driver")
 runtime = pytest.importorskip("cuda.bindings.runtime")
 
 import cutepy  # noqa: E402
-from cutepy.frontends import load_ptx, serve_cuda  # noqa: E402
+from cutepy.frontends import load_ptx, serve_cuda, stream_state  # noqa: E402
 from cutepy.frontends.stream_state import CaptureError, Captures  # noqa: E402
 from cutepy.frontends.torch_device.storage import allocations  # noqa: E402
 from cutepy.sim import HazardError, Run  # noqa: E402
@@ -684,3 +684,29 @@ def test_nothing_is_left_of_a_capture_once_the_device_is_gone():
 def test_a_capture_that_has_not_begun_does_not_end():
     with refuses(CaptureError):
         Captures().end(7)
+
+
+def test_a_stream_is_used_until_its_context_ends():
+    before = stream_state.current()
+    for error in (KeyError, ValueError):
+        with suppress(error), stream_state.using(11):
+            assert stream_state.current() == 11
+            raise error
+        assert stream_state.current() == before
+    with stream_state.using(9):
+        with stream_state.using(11):
+            pass
+        assert stream_state.current() == 9
+
+
+def test_captures_have_numbers_of_their_own_and_none_is_0():
+    """The number 0 is that of no capture."""
+    captures = Captures()
+    numbers = []
+    for stream in (7, 8, 7):
+        captures.begin(stream)
+        numbers.append(captures.of(stream).number)
+        captures.end(stream)
+        assert captures.of(stream) is None
+    assert 0 not in numbers
+    assert len({*numbers}) == 3

@@ -1,9 +1,14 @@
 """Bytes of tensors that operators touch, as runs."""
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given, strategies as st
 
+import cutepy
+from cutepy.frontends.torch_device import touches
 from cutepy.frontends.torch_device.touches import _runs
 
 pytestmark = pytest.mark.dsl
@@ -30,3 +35,13 @@ def test_contiguous_tensors_are_one_run():
     memory = torch.zeros(6, 5, 4)
     assert (len(_runs(memory)[0]), _runs(memory)[1]) == (1, 6 * 5 * 4 * 4)
     assert (len(_runs(memory[:, 1:3])[0]), _runs(memory[:, 1:3])[1]) == (6, 2 * 4 * 4)
+
+
+@pytest.mark.parametrize("inner", ["frontends/triton/cublas.py", "frontends/torch_device/operators.py", "torch"])
+def test_an_access_is_of_the_innermost_line_of_the_users(inner):
+    """Lines of torch and of the frontends are none."""
+    file = Path(torch.__file__) if inner == "torch" else Path(cutepy.__file__).parent / inner
+    of_library: dict[str, Any] = {}
+    exec(compile("def call(function):\n    return function()", str(file), "exec"), of_library)
+    assert of_library["call"](lambda: touches._caller()).file == __file__
+    assert of_library["call"](touches._caller).file == __file__

@@ -80,6 +80,9 @@ def test_triton_s_text_is_printed():
         ("#ttg.linear<{register = [[0, 1]], lane = [[0, 2]]}>", 0),
         ("#ttg.linear<{register = [[0, 1]], lane = [], warp = [], block = [], x = []}>", 0),
         ("#ttg.linear<{register = [[1], [0, 1]], lane = [], warp = [], block = []}>", 0),
+        (TRITON.replace("lane=2", "register=4"), 72),
+        (TRITON.replace("- block is a size 1 dimension", "- warp=1 -> (0, 0)"), 142),
+        (TRITON.replace("(4, 0)", "(4, x)"), TRITON.index("lane=2")),
     ],
 )
 def test_what_is_not_a_layout_is_refused_at_its_place(text, position):

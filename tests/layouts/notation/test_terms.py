@@ -160,6 +160,8 @@ REFUSED = [
     ("DistributedLinearLayout([[1]],[],[],[],[2,2])", 0, "got ranks [1, 2]"),
     ('Layout((4,8),"a")', 0, "the stride must hold integers"),
     ("make_swizzle(True,4,3)", 0, "must be an int"),
+    ("Swizzle(True,4,3)", 0, "must be an integer, got True"),
+    ("Swizzle(1,4,[3])", 0, "must be an integer, got [3]"),
     ("TiledMMA(Layout(4))", 0, "TiledMMA"),
     ("!cute.memref<f16, smem, align<8>, align<16>, \"(64,8):(1,64)\">", 34, "each once"),
     ("!cute.memref<f16, smem, align<8> \"(64,8):(1,64)\">", 33, "','"),

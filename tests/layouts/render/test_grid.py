@@ -349,6 +349,14 @@ def test_what_differs_is_marked_in_pictures_too_large_to_count():
     assert dict(both[1].cell(1, 0).facts())["other"] == "1"
 
 
+@pytest.mark.parametrize("rows", [3, 300])
+def test_tables_are_compared_at_once_where_they_have_offsets_and_few_cells(rows):
+    both = compare(Layout((rows, 400)), Layout((rows, 400), (400, 1)))
+    assert [grid.bulk is not None for grid in both.grids] == [rows == 3] * 2
+    mixed = compare(Layout((rows, 400)), parse(f"({rows},400):(1@1,1@0)"))
+    assert [grid.bulk is not None for grid in mixed.grids] == [rows == 3, False]
+
+
 @pytest.mark.parametrize("width", range(1, 16))
 def test_a_table_keeps_its_first_column_however_narrow(width):
     text = render_text(layout_grid(Layout((4, 50), (1, 10**9))), width=width, height=100)

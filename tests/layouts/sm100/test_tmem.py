@@ -160,3 +160,19 @@ def test_lanes_are_as_far_apart_as_the_width_says():
 )
 def test_pictures(value):
     pins(render_text(picture_of(value), width=100))
+
+
+@given(st.sampled_from([16, 64, 128]), st.integers(1, 70), st.integers(1, 5))
+def test_coarse_pictures_have_the_ranges_of_their_cells(rows, columns, step):
+    """Blocks of 16 lanes by 8 columns: each has the rows of its lanes and the columns that begin in it."""
+    tensor = sm100.TmemTensor(Layout((rows, columns), (lane_stride(32), step)), 32)
+    grid = picture_of(tensor).coarser()
+    cells = grid.cells
+    assert [grid.rows.level(i) for i in range(8)] == [0, 0, 1, 0, 1, 0, 1, 0]
+    assert (len(cells), len(cells[0])) == (8, -(-tensor.columns // 8))
+    for i, row in enumerate(cells):
+        for j, cell in enumerate(row):
+            held = [n for n in range(columns) if n * step // 8 == j] if 16 * i < rows else []
+            ends = "..".join(map(str, sorted({held[0], held[-1]}))) if held else ""
+            assert cell.colour == (i // 2 if held else None)
+            assert cell.text == (f"mode 0 {16 * i}..{16 * i + 15},\nmode 1 {ends}" if held else "-")

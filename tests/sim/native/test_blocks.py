@@ -1,5 +1,6 @@
 """Machine code of hot blocks, against numpy's execution of the same: values, counts and errors."""
 
+import itertools
 import time
 
 import numpy as np
@@ -125,6 +126,21 @@ def test_shuffles_by_distances_of_lanes(patched, mode):
         body += f"add.u32 %r3, %r3, %r4; st.global.u32 [%rd4+{384 * n}], %r3;"
     arrays = [np.random.default_rng(0).integers(0, 1 << 16, 192).astype(np.uint32), np.zeros(5 * 96, np.uint32)]
     same(patched, body, arrays, block=(96, 1, 1))
+
+
+@pytest.mark.parametrize("mode", ["up", "down", "bfly", "idx"])
+def test_shuffles_by_one_distance(patched, mode):
+    """All lanes have a distance, a segment and a clamp, which are numbers of the instruction."""
+    body = """
+    mov.u32 %r0, %tid.x; mul.wide.u32 %rd2, %r0, 4; add.u64 %rd3, %rd0, %rd2; ld.global.u32 %r1, [%rd3];
+    add.u64 %rd4, %rd1, %rd2;
+    """
+    cases = list(itertools.product((0, 1, 5, 16, 31), ("0", "31", "0x1807", "0x1C03")))
+    for n, (distance, clamp) in enumerate(cases):
+        body += f"shfl.sync.{mode}.b32 %r3|%p0, %r1, {distance}, {clamp}, -1; selp.u32 %r4, 1, 0, %p0;"
+        body += f"mad.lo.u32 %r3, %r3, 2, %r4; st.global.u32 [%rd4+{256 * n}], %r3;"
+    arrays = [np.random.default_rng(0).integers(0, 1 << 16, 64).astype(np.uint32), np.zeros(64 * len(cases), np.uint32)]
+    same(patched, body, arrays, block=(64, 1, 1))
 
 
 EXCHANGES = [

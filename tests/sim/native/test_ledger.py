@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from cutepy.sim.native import compiler, ledger
-from cutepy.sim.native.blocks import HotBlock
+from cutepy.sim.native.blocks import HotBlock, _Entry
 from cutepy.sim.native.ledger import Ledger
 from tests.messages import refuses
 
@@ -146,9 +146,25 @@ def test_compiling_costs_nothing_where_it_was_done_before(monkeypatch, is_import
     once, twice = compiler.seconds(["new\n"]), compiler.seconds(["new\n", "other\n", "kept"])
     assert 0 < twice - once < 0.1
     assert (once > 0.5) == (not is_imported)
+    assert compiler.seconds(["new\n" * 1000]) > compiler.seconds(["new\n" * 10]) > once
     assert [compiler.compiled(text) for text in ("kept", "new\n", "new\n")] == ["kept", "new\n", "new\n"]
     assert found.made == ["new\n"]
     assert compiler.seconds(["new\n"]) == 0.0
+
+
+@pytest.mark.parametrize("applies", [True, False])
+def test_the_time_that_machine_code_is_looked_for_and_runs_is_no_nodes(clock, applies):
+    def runs(*_):
+        clock.now += 100.0
+        return applies
+
+    numpys, m = Ledger(3), _engine()
+    _run(numpys, clock, m, 0, 1.0)
+    entry = _Entry(SimpleNamespace(ledger=numpys), None, 2)
+    entry._codes = [SimpleNamespace(applies=runs, run=runs, lacks=0.0, region=SimpleNamespace(end=1))]
+    assert (entry.run(None, [], m) is None) == (not applies)
+    _run(numpys, clock, m, 1, 4.0)
+    assert numpys.spent == [1.0, 4.0, 0.0]
 
 
 def test_where_there_is_no_compiler_there_is_no_code(monkeypatch):

@@ -350,6 +350,8 @@ STATEMENTS = [
     "wmma.load.c.sync.aligned.row.m8n8k32.s32 {%f0, %f1}, [g];",
     "wmma.store.d.sync.aligned.row.m8n8k32.s32 [g], {%f0, %f1};",
     ".reg .v4 .f32 v; mov.f32 %f0, v.q;",
+    "bar.red.popc.u32 %r0, %d0, %p0;",
+    "barrier.cta.red.and.pred %p1, 1, %f0, %p0;",
 ]  # fmt: skip
 FEATURES = [
     ("8.7", "sm_80", "mapa.u64 %d0, %d1, %r0;"),

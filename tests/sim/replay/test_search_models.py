@@ -10,11 +10,13 @@ from hypothesis import given, strategies as st
 from cutepy.sim import Run
 from cutepy.sim.machine.launch import KernelCall, prepare
 from cutepy.sim.machine.loaded_module import LoadedModule
+from cutepy.sim.parallel.footprint import Ranges
 from cutepy.sim.replay.launch_player import LaunchPlayer
 from cutepy.sim.replay.outcomes import overlaid
 from cutepy.sim.replay.search.search import Search
-from cutepy.sim.replay.search.step_accesses import _runs
-from cutepy.sim.replay.snapshot_process import MemorySnapshot
+from cutepy.sim.replay.search.step_accesses import StepAccesses, _runs
+from cutepy.sim.replay.search.tree import AlreadyPlayedError, Event, Tree
+from cutepy.sim.replay.snapshot_process import _SMALL_BYTES, MemorySnapshot
 from tests.sim import opcode_runner
 from tests.sim.replay import memory_model
 from tests.sim.replay.kernels import HEADER, REGISTERS
@@ -178,3 +180,40 @@ def test_the_bytes_of_an_access_are_ranges_with_gaps_between(addresses, size):
     assert {n for start, end in found for n in range(start, end)} == {n + k for n in addresses for k in range(size)}
     assert all(start < end for start, end in found)
     assert all(end < start for (_, end), (start, _) in itertools.pairwise(found))
+
+
+def test_who_is_wanted_goes_on_and_who_sleeps_does_not():
+    """Nobody has to go on if all that are wanted sleep; another agent is tried for one that cannot go on yet."""
+    tree = Tree()
+    node = tree.nodes[0]
+    assert tree.choose([3, 1, 2]) == 3
+    node.choice, node.wanted = None, {1}
+    assert tree.choose([3, 1, 2]) == 1
+    tree.hold(1)
+    assert tree.choose([3, 1, 2]) == 3
+    node.choice, node.held, node.sleeping = None, set(), {1: Event(1, 1, StepAccesses())}
+    with pytest.raises(AlreadyPlayedError):
+        tree.choose([3, 1, 2])
+    node.wanted = {1, 2}
+    assert tree.choose([3, 1, 2]) == 2
+    tree.hold(2)
+    with pytest.raises(AlreadyPlayedError):
+        tree.choose([3, 1, 2])
+
+
+@given(st.lists(st.tuples(st.integers(0, 60), st.integers(1, 40)), max_size=6), st.integers(0, 40), st.booleans())
+def test_what_was_written_is_as_it_was(written, start, at_the_end):
+    """Large ranges are put back where they were written, also by a write that goes on in adjacent memory."""
+    size = _SMALL_BYTES + 1
+    memory = np.arange(size + 100, dtype=np.uint32).astype(np.uint8)
+    address, before = memory.ctypes.data, memory[start : start + size].copy()
+    snapshot = MemorySnapshot([(address + start, address + start + size)])
+    places = [(size + at if at_the_end else at, min(length, 100 - at)) for at, length in written]
+    for at, length in places:
+        memory[at : at + length] ^= 255
+    outside = memory[:start].copy(), memory[start + size :].copy()
+    starts = np.array([address + at for at, _ in places], np.int64)
+    snapshot.rewind(Ranges.union([starts], [starts + [length for _, length in places]] if places else []))
+    np.testing.assert_array_equal(memory[start : start + size], before)
+    np.testing.assert_array_equal(memory[:start], outside[0])
+    np.testing.assert_array_equal(memory[start + size :], outside[1])

@@ -1,10 +1,13 @@
 """Clocks that barriers and mbarriers publish by phase, and indices of CTAs, lanes and columns, beside plain tables."""
 
+from types import SimpleNamespace
+
 import numpy as np
 from hypothesis import example, given, strategies as st
 
 from cutepy.sim.sanitize.order.clocks import SEEN, BarrierGeneration, alike, hide, neighbours, rectangle
 from cutepy.sim.sanitize.order.synchronisation import _rectangles
+from cutepy.sim.sanitize.order.wave import Wave
 
 PLANES, SLOTS, RANKS, MOST = 2, 3, 1, 5
 
@@ -80,3 +83,14 @@ def test_lanes_are_cut_into_rectangles_and_into_groups_that_do_alike(ctas, threa
     assert sorted(np.concatenate(groups).tolist()) == list(range(threads))
     assert all((what[:, group] == what[:, group[:1]]).all() for group in groups)
     assert len(groups) == len(np.unique(what, axis=1).T)
+
+
+@given(st.data())
+def test_who_issued_an_operation_is_the_cta_itself_or_one_of_its_cluster(data):
+    cluster = data.draw(st.sampled_from([1, 2, 4]))
+    issuers = sorted(data.draw(st.sets(st.integers(0, 15), min_size=1)))
+    touched = sorted({n for each in issuers for n in range(each // cluster * cluster, (each // cluster + 1) * cluster)})
+    wave = SimpleNamespace(clocks=SimpleNamespace(cluster=cluster))
+    slots = np.array(data.draw(st.lists(st.sampled_from(touched), min_size=1)))
+    for slot, at in zip(slots, Wave.issuers(wave, np.array(issuers), slots), strict=True):
+        assert issuers[at] == (slot if slot in issuers else min(n for n in issuers if n // cluster == slot // cluster))

@@ -59,6 +59,28 @@ def test_what_comes_to_something_is_a_hazard(name):
     assert not [hazard for hazard in run.hazards.advisories if hazard.kind == "discarded-read"]
 
 
+TAKES = ".func takes(.reg .b32 i, .reg .b64 a) { st.global.u32 [a], i; ret; }"
+GIVES = """.func (.reg .b32 o) gives(.reg .b64 a, .reg .b32 t) { .reg .pred %q; .reg .b32 %n; ld.global.u32 o, [a];
+add.u32 %n, o, 1; setp.eq.u32 %q, t, 0; @%q st.global.u32 [a], %n; ret; }
+"""
+PASSES = f"{LOAD}@!%p2 bra PAST; call.uni takes, (%r9, %rd2); PAST: {STORE}"
+RETURNS = "call.uni (%r9), gives, (%rd1, %r1); @%p2 st.global.u32 [%rd2], %r9;\n"
+
+
+CALLS = f"{LOAD}call.uni nothing;\n{STORE}", ".func nothing() { ret; }"
+
+
+@pytest.mark.parametrize(
+    ("body", "module"), [(PASSES, TAKES), (RETURNS, GIVES), CALLS], ids=["argument", "result", "neither"]
+)
+def test_where_functions_are_called_a_race_is_a_hazard(body, module):
+    """Values are not followed into functions and out of them, where lanes may store them."""
+    run = Run((), None, sanitize=True)
+    launch(START + body, np.zeros(1024, np.uint32), block=64, run=run, module=module)
+    assert "unordered-write" in [hazard.kind for hazard in run.hazards]
+    assert not [hazard for hazard in run.hazards.advisories if hazard.kind == "discarded-read"]
+
+
 def test_a_store_before_the_race_is_found_counts():
     run = run_of(LOAD, "@!%p1 st.global.u32 [%rd2], %r9;\n", "bar.sync 0;\n", STORE, block=32)
     assert "discarded-read" not in [hazard.kind for hazard in run.hazards.advisories]

@@ -60,10 +60,10 @@ def test_lanes_of_other_masks_are_not_ordered(sync, lanes, is_right):
     assert run.certificates[0].is_certified == is_right
 
 
-def sanitized(module):
+def sanitized(module, grid=2, block=64):
     try:
         with cutepy.simulate(sanitize=True) as run:
-            module.launch("k", 2, 64, [np.zeros(64, np.uint32)])
+            module.launch("k", grid, block, [np.zeros(64, np.uint32)] * (grid > 1))
     except cutepy.sim.HazardError:
         pass
     return run
@@ -72,3 +72,29 @@ def sanitized(module):
 def test_only_the_cta_whose_masks_are_parts_of_a_warp_is_told_of():
     run = sanitized(cutepy.load_ptx(TEXT.format(sync=WHOLE_IN_THE_SECOND, across=32)))
     assert {hazard.after.cta[0] for hazard in run.hazards} == {0}
+
+
+WAITS = """
+.version 8.7
+.target sm_90a
+.address_size 64
+.visible .entry k()
+{{
+.reg .pred %p<4>; .reg .b32 %r<12>; .shared .align 8 .b64 bar;
+mov.u32 %r0, %tid.x; mov.u32 %r1, bar; setp.eq.u32 %p0, %r0, 0; setp.lt.u32 %p1, %r0, 16;
+@%p0 mbarrier.init.shared.b64 [%r1], 1; bar.warp.sync -1; @%p0 mbarrier.arrive.shared.b64 _, [%r1];
+@%p1 bra MEET;
+WAIT: mbarrier.try_wait.parity.shared.b64 %p2, [%r1], 0; @!%p2 bra WAIT;
+MEET: and.b32 %r6, %r0, 16; mov.u32 %r7, {mask}; shl.b32 %r7, %r7, {by};
+{meet}
+@%p0 mbarrier.inval.shared.b64 [%r1];
+ret;
+}}
+"""
+
+
+@pytest.mark.parametrize("meet", ["bar.warp.sync %r7;", "shfl.sync.bfly.b32 %r8, %r0, 1, 31, %r7;"])
+@pytest.mark.parametrize(("mask", "by", "is_right"), [("0xffff", "%r6", False), ("0xffffffff", "0", True)])
+def test_waits_of_lanes_of_another_mask_are_not_known_to_be_over(meet, mask, by, is_right):
+    run = sanitized(cutepy.load_ptx(WAITS.format(mask=mask, by=by, meet=meet)), 1, 32)
+    assert bool(run.hazards) != is_right

@@ -357,6 +357,14 @@ def test_a_load_ends_at_its_wait_or_where_a_register_is_read(then, kinds):
     assert hazards(KERNEL.replace(LOADED, changed)) == kinds
 
 
+@pytest.mark.parametrize(("used", "kinds"), [("%v0, %v1", set()), ("%v1, %r0", {"unordered-write"})])
+def test_of_two_loads_each_must_have_ended(used, kinds):
+    """The first warp loads twice, alone: an older load counts beside the last."""
+    load = "tcgen05.ld.sync.aligned.32x32b.x1.b32"
+    twice = f"@%p0 bra L; {load} {{%v0}}, [%r8]; {load} {{%v1}}, [%r8]; add.u32 %r10, {used}; L: bar.sync 0;"
+    assert hazards(KERNEL.replace(f"{_LOAD} tcgen05.wait::ld.sync.aligned;\nbar.sync 0;", twice, 1)) == kinds
+
+
 READS, READS_OTHER, AWAITS = "add.u32 %r1, %r2, 1", "add.u32 %r1, %r3, 1", "tcgen05.wait::ld.sync.aligned"
 
 

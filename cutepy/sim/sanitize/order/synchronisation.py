@@ -317,29 +317,25 @@ def _wait(wave: Wave, event: MbarrierWait, meeting: BarrierGeneration, first: Ar
 def _shown(wave: Wave, event: MbarrierTry, meeting: BarrierGeneration, first: Array) -> Iterator[tuple[Wait, Array]]:
     """Yield the clocks published in the phases that lanes see complete, and the completions as a clock."""
     clocks, slots, threads = wave.clocks, event.ctas.slots, event.threads.ids
-    assert event.slots is not None
-    away = event.slots - slots[:, None]
     column = clocks.column(("mbarrier", event.state.address))
     distant = wave.meetings.get(("mbarrier", event.state.address, "cluster"))
-    first_away = away.flat[:1]
-    for at in (first_away if (away == first_away).all() else np.unique(away)).tolist():
-        lanes = (away == at) & (event.counted >= 0)
-        phases = np.where(lanes, event.counted, 0).max(axis=1) + first[slots + at]
-        for rows, columns in _rectangles(spread(lanes, (len(slots), len(threads)))):
-            objects = slots[rows] + at
-            near = meeting.published(objects, phases[rows])
-            if near is None:
-                near = clocks.nothing(len(objects), clocks.capacity)
-            far = near = clocks.padded(near).copy()
-            published = None if distant is None else distant.published(objects, phases[rows])
-            if published is not None:
-                far = np.maximum(near, clocks.padded(published))
-            place = np.arange(len(objects)), objects % clocks.cluster, column
-            for seen in (near, far):
-                seen[: SEEN + 1, *place] = np.maximum(seen[: SEEN + 1, *place], phases[rows] + 1)
-            over = np.zeros_like(far)
-            over[DONE, *place] = phases[rows] + 1
-            yield Wait(event.instruction, slots[rows], threads[columns], near, far), over
+    seen_complete = event.counted >= 0
+    phases = np.where(seen_complete, event.counted, 0).max(axis=1) + first[slots]
+    for rows, columns in _rectangles(spread(seen_complete, (len(slots), len(threads)))):
+        objects = slots[rows]
+        near = meeting.published(objects, phases[rows])
+        if near is None:
+            near = clocks.nothing(len(objects), clocks.capacity)
+        far = near = clocks.padded(near).copy()
+        published = None if distant is None else distant.published(objects, phases[rows])
+        if published is not None:
+            far = np.maximum(near, clocks.padded(published))
+        place = np.arange(len(objects)), objects % clocks.cluster, column
+        for seen in (near, far):
+            seen[: SEEN + 1, *place] = np.maximum(seen[: SEEN + 1, *place], phases[rows] + 1)
+        over = np.zeros_like(far)
+        over[DONE, *place] = phases[rows] + 1
+        yield Wait(event.instruction, objects, threads[columns], near, far), over
 
 
 def overlook(wave: Wave, event: MbarrierTry) -> None:
