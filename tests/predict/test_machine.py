@@ -558,33 +558,32 @@ def test_code_that_is_not_cached_is_fetched():
         assert out.cycles == 24 * len(path) + misses * 48
 
 
-def predictor(**changes):
-    """Stand for a predictor of a launch: one constant for each question of the GPU."""
-    table = {"x": 2000.0}
-    kinds = (
-        "plain",
-        "stores",
-        *(f"programmatic{early}{more}" for early in ("", ", begins early") for more in ("", ", stores")),
-    )
-    facts = {
-        "_launch": SimpleNamespace(programmatic=True, ctas=264, block=(128, 1, 1)),
-        "_gpu": SimpleNamespace(constants={"launch.overhead": dict.fromkeys(kinds, table)}, sms=132, at=lambda *_: 0.0),
-        "_shape": "x",
-        "_occupancy": SimpleNamespace(ctas_per_sm=3),
-        "_size": 1,
-        "_turnaround": lambda: 3000.0,
-    }
-    return SimpleNamespace(**facts | changes)
+class OfConstants(Predictor):
+    """Predictor of a launch of 264 CTAs on a GPU of which each measurement took the same time."""
+
+    _shape = "x"
+
+    def __init__(self, **changes):
+        table, early = {"x": 2000.0}, ("programmatic", "programmatic, begins early")
+        kinds = ("plain", "stores", *early, *(f"{kind}, stores" for kind in early))
+        self._launch = SimpleNamespace(programmatic=True, ctas=264, block=(128, 1, 1))
+        constants = {"launch.overhead": dict.fromkeys(kinds, table)}
+        self._gpu = SimpleNamespace(constants=constants, sms=132, at=lambda *_: 0.0)
+        self._size = 1
+        vars(self).update(changes)
+
+    def _turnaround(self):
+        return 3000.0
 
 
 @pytest.mark.parametrize(("ctas_per_sm", "us"), [(4, 1.5), (3, 3.0)])
 def test_a_launch_that_begins_early_waits_for_room(ctas_per_sm, us):
     """Its CTAs begin when those of the launch before it have left, unless both have room."""
     out = SimpleNamespace(stored=0, cycles=0, waited=500, lets_begin=True)
-    launch = predictor(_occupancy=SimpleNamespace(ctas_per_sm=ctas_per_sm))
-    assert Predictor._launch_us(launch, out, 1e9) == pytest.approx(us)
+    launch = OfConstants(_occupancy=SimpleNamespace(ctas_per_sm=ctas_per_sm))
+    assert launch._launch_us(out, 1e9) == pytest.approx(us)
     out.waited = 100_000
-    assert Predictor._launch_us(launch, out, 1e9) == pytest.approx(-98.0 if ctas_per_sm == 4 else 3.0)
+    assert launch._launch_us(out, 1e9) == pytest.approx(-98.0 if ctas_per_sm == 4 else 3.0)
 
 
 @pytest.mark.parametrize(("clusters", "last"), [(5, "of 1"), (6, "of 2")])
@@ -597,7 +596,7 @@ def test_the_last_round_has_the_bandwidth_of_its_clusters(clusters, last):
         return SimpleNamespace(cycles=10.0, spans=[(0.0, 10.0)] * len(order))
 
     samples = [[SimpleNamespace(warps=[SimpleNamespace(path=f"sample {n}")])] for n in range(2)]
-    launch = predictor(
+    launch = OfConstants(
         _clusters=clusters,
         _groups=2,
         _resident=4,
@@ -605,6 +604,6 @@ def test_the_last_round_has_the_bandwidth_of_its_clusters(clusters, last):
         _machine=lambda _: SimpleNamespace(run=run),
         _starts=lambda _: (0.0, 0.0),
     )
-    found = Predictor._rounds(launch, samples, 1e9, False)
+    found = launch._rounds(samples, 1e9, False)
     assert orders == [[("sample 0", "of 2"), ("sample 1", "of 2"), ("sample 0", last)]]
     assert (found.cycles, found.tail) == (10.0, pytest.approx(1 - clusters / 6))
