@@ -25,10 +25,10 @@ from cutepy.predict.state import (
     Cluster,
     Event,
     Group,
-    Late,
+    IssuedMma,
+    LatestArrival,
     Node,
     Outcome,
-    Queued,
     Sm,
     TensorCore,
     Warp,
@@ -36,15 +36,15 @@ from cutepy.predict.state import (
 from cutepy.predict.trace import (
     LINE_BYTES,
     Arrive,
-    Awaited,
     Barrier,
     Commit,
-    Fenced,
+    Control,
     Global,
     Load,
     Mma,
     Shared,
     Store,
+    WaitGroup,
 )
 from cutepy.sim.machine.activity import SECTOR_BYTES
 
@@ -142,7 +142,7 @@ class Effects:
         cluster.left[key] = left
         late = cluster.late.get(key)
         if late is None or time > late.time:
-            cluster.late[key] = Late(time, warp, warp.time, warp.node, warp.causes[:], cause)
+            cluster.late[key] = LatestArrival(time, warp, warp.time, warp.node, warp.causes[:], cause)
         if left <= 0:
             cluster.done[key] = cluster.late[key].time
             for waiter in cluster.waiting.pop(key, ()):
@@ -210,9 +210,9 @@ class Effects:
             else:
                 warp.copies.append(warp.copies_open)
             return time
-        if isinstance(fact, Awaited):
+        if isinstance(fact, WaitGroup):
             return self._await(warp, fact, line)
-        if isinstance(fact, Fenced):
+        if isinstance(fact, Control):
             if "launch_dependents" in fact.opcode:
                 self.lets_begin = True
                 self.let_begin = max(self.let_begin, time)
@@ -232,7 +232,7 @@ class Effects:
         if isinstance(fact, Mma):
             warp.held = len(sm.tensor[warp.smsp].queues.get(warp, ())) >= self._costs.mma_queue
             return warp.held
-        if isinstance(fact, Awaited) and fact.groups == "wgmma group" and len(warp.mmas) > fact.remaining:
+        if isinstance(fact, WaitGroup) and fact.groups == "wgmma group" and len(warp.mmas) > fact.remaining:
             group = warp.mmas[len(warp.mmas) - fact.remaining - 1]
             group.waiter = warp if group.left else None
             return group.left > 0
@@ -248,7 +248,7 @@ class Effects:
         warp.mma_next = warp.time + self._costs.mma_interval(fact.n)
         core = sm.tensor[warp.smsp]
         name = f"m64n{fact.n} {fact.type} of warp {warp.number}" if self.keeps_events and warp.smsp == 0 else ""
-        queued = Queued(warp.time, cycles, drain, warp.mma_open, warp.since, name, line)
+        queued = IssuedMma(warp.time, cycles, drain, warp.mma_open, warp.since, name, line)
         warp.mma_open.left += 1
         warp.since = [0.0] * len(CAUSES)
         core.queues.setdefault(warp, deque()).append(queued)
@@ -285,7 +285,7 @@ class Effects:
         if core.awake:
             self._push(core, max(core.free, min(queue[0].time for queue in core.queues.values())))
 
-    def _idled(self, core: TensorCore, mma: Queued, time: float) -> None:
+    def _idled(self, core: TensorCore, mma: IssuedMma, time: float) -> None:
         """Note why a tensor core idled before an MMA."""
         idle, waited = time - core.free, sum(mma.since)
         causes = self.out.sms[core.sm].idle
@@ -295,7 +295,7 @@ class Effects:
         if waited < idle:
             causes[CAUSES[WORK]] += idle - waited  # type: ignore[assignment]
 
-    def _await(self, warp: Warp, fact: Awaited, line: int) -> float:
+    def _await(self, warp: Warp, fact: WaitGroup, line: int) -> float:
         groups: list[Any]
         if fact.groups == "wgmma group":
             groups, cause = warp.mmas, TENSOR

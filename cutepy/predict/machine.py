@@ -30,7 +30,7 @@ from cutepy.predict.state import (
     WORK,
     Cluster,
     Event,
-    Late,
+    LatestArrival,
     Node,
     Outcome,
     Sm,
@@ -158,7 +158,7 @@ class Machine:
                     self._last = last
                 out.spans.append((cluster.start, last.time))
                 if queue:
-                    after = Late(last.time, last, last.time, last.node, last.causes[:], WORK)
+                    after = LatestArrival(last.time, last, last.time, last.node, last.causes[:], WORK)
                     self._begin(*queue.pop(), last.time + turnaround, after)
         if len(out.spans) < len(clusters):
             raise StuckError(self._stuck(self._begun))
@@ -169,7 +169,7 @@ class Machine:
         out.path = critical_path(self._last)
         return out
 
-    def _begin(self, traces: Sequence[CtaTrace], rates: Rates, time: float, after: Late | None = None) -> None:
+    def _begin(self, traces: Sequence[CtaTrace], rates: Rates, time: float, after: LatestArrival | None = None) -> None:
         time = max(time, self._next)
         self._next = time + self._interval
         cluster = Cluster(traces, rates, time, after is None)

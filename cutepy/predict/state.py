@@ -30,7 +30,7 @@ class Group:
     waiter: Warp | None = None
 
 
-class Queued(NamedTuple):
+class IssuedMma(NamedTuple):
     """MMA that has been issued: when, its cycles and those until its result, and what its warp waited for before."""
 
     time: float
@@ -50,7 +50,7 @@ class TensorCore:
     sm : int
     free : float
         End of the last MMA that has begun.
-    queues : dict of Warp to deque of Queued
+    queues : dict of Warp to deque of IssuedMma
         The warp whose turn is next comes first.
     awake : bool
         Whether the next MMA's beginning is an event to come.
@@ -58,7 +58,7 @@ class TensorCore:
 
     def __init__(self, sm: int) -> None:
         self.sm, self.free, self.awake = sm, 0.0, False
-        self.queues: dict[Warp, deque[Queued]] = {}
+        self.queues: dict[Warp, deque[IssuedMma]] = {}
 
 
 class Sm:
@@ -100,7 +100,7 @@ class Event:
     where: str = ""
 
 
-class Late(NamedTuple):
+class LatestArrival(NamedTuple):
     """Latest contribution to a phase: its time, the warp that made it and when, and the cause of waits for it."""
 
     time: float
@@ -117,7 +117,7 @@ class Node:
 
     released: float
     what: str
-    late: Late
+    late: LatestArrival
     before: Node | None
     causes: list[float]
 
@@ -128,7 +128,7 @@ class Cluster:
     def __init__(self, traces: Sequence[CtaTrace], rates: Rates, start: float, is_first: bool) -> None:
         self.traces, self.rates, self.start, self.is_first = traces, rates, start, is_first
         self.left: dict[int, int] = {}
-        self.late: dict[int, Late] = {}
+        self.late: dict[int, LatestArrival] = {}
         self.done: dict[int, float] = {}
         self.waiting: defaultdict[int, list[Warp]] = defaultdict(list)
         self.running = 0

@@ -135,7 +135,7 @@ class Commit(NamedTuple):
     groups: str
 
 
-class Awaited(NamedTuple):
+class WaitGroup(NamedTuple):
     """Wait for all groups but the latest ones."""
 
     at: int
@@ -144,14 +144,14 @@ class Awaited(NamedTuple):
     reads_only: bool
 
 
-class Fenced(NamedTuple):
-    """Fence, griddepcontrol, or setmaxnreg, by its opcode."""
+class Control(NamedTuple):
+    """Instruction that controls how a warp goes on: a fence, griddepcontrol, or setmaxnreg, by its opcode."""
 
     at: int
     opcode: str
 
 
-Fact = Arrive | Wait | Load | Store | Shared | Global | Mma | Commit | Awaited | Fenced
+Fact = Arrive | Wait | Load | Store | Shared | Global | Mma | Commit | WaitGroup | Control
 
 
 class Barrier(NamedTuple):
@@ -375,11 +375,11 @@ class Tracer(Observer):
         elif isinstance(event, GroupWait):
             remaining = 0 if event.remaining is None else event.remaining
             for *_, warp in self._each(event.ctas, event.threads):
-                fact = Awaited(len(warp.path), event.groups, remaining, event.reads_only)
+                fact = WaitGroup(len(warp.path), event.groups, remaining, event.reads_only)
                 warp.facts[i.index].append(fact)
         elif isinstance(event, (Fence, SetRegisters)):
             for *_, warp in self._each(event.ctas, event.threads):
-                warp.facts[i.index].append(Fenced(len(warp.path), i.opcode))
+                warp.facts[i.index].append(Control(len(warp.path), i.opcode))
 
     def _on_mbarrier(self, event: MbarrierEvent) -> None:
         address, index = event.state.address, event.instruction.index

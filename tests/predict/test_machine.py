@@ -18,17 +18,17 @@ from cutepy.predict.rates import Rates
 from cutepy.predict.state import Outcome
 from cutepy.predict.trace import (
     Arrive,
-    Awaited,
     Barrier,
     Commit,
+    Control,
     CtaTrace,
-    Fenced,
     Global,
     Load,
     Mma,
     Shared,
     Store,
     Wait,
+    WaitGroup,
     WarpTrace,
 )
 from tests.messages import refuses
@@ -172,7 +172,7 @@ def multiplying(path):
         if block == 0:
             warp.facts[0] += [Mma(at, "bf16", 256, "ss", 10240), Commit(at, "wgmma group")]
         elif block == 1:
-            warp.facts[1].append(Awaited(at, "wgmma group", 0, False))
+            warp.facts[1].append(WaitGroup(at, "wgmma group", 0, False))
     return warp
 
 
@@ -196,9 +196,9 @@ def issued(n, count, fences=()):
     path = [each for m in range(count) for each in ([3] * (m in fences) + [0])]
     warp = WarpTrace([*path, 4])
     for at, block in enumerate(path):
-        made = Mma(at, "bf16", n, "ss", 0) if block == 0 else Fenced(at, "wgmma.fence.sync.aligned")
+        made = Mma(at, "bf16", n, "ss", 0) if block == 0 else Control(at, "wgmma.fence.sync.aligned")
         warp.facts[0 if block == 0 else 2].append(made)
-    warp.facts[3].append(Fenced(len(path), "griddepcontrol.wait"))
+    warp.facts[3].append(Control(len(path), "griddepcontrol.wait"))
     ends = [[step(action=Action(index, None, None, ""))] for index in (2, 3)]
     return run([*MULTIPLY, *ends], [warp]).waited
 
@@ -543,7 +543,7 @@ def test_device_memory_loses_ever_more_and_no_more_than_a_microsecond_until_it_s
 def test_the_time_of_a_programmatic_wait_is_known():
     blocks = [[step(24, 300, action=Action(0, None, None, ""))], [step(24, 100)]]
     warp = WarpTrace([0, 1])
-    warp.facts[0] += [Fenced(0, "griddepcontrol.wait"), Fenced(0, "griddepcontrol.launch_dependents")]
+    warp.facts[0] += [Control(0, "griddepcontrol.wait"), Control(0, "griddepcontrol.launch_dependents")]
     out = run(blocks, [warp])
     assert (out.waited, out.lets_begin, out.cycles) == (300, True, 400)
 
