@@ -16,6 +16,7 @@ from cutepy.kernels.gemm.heuristic.choice import choose, chosen_us, expected_us 
 from cutepy.kernels.gemv.choice import fastest  # noqa: E402
 from cutepy.kernels.grouped import select_grouped  # noqa: E402
 from cutepy.runtime import devices  # noqa: E402
+from cutepy.suites import gemm_tuning  # noqa: E402
 from cutepy.suites.gemm_problems import GemmProblem  # noqa: E402
 from cutepy.suites.gemm_tuning import GemmTunable, settings_of  # noqa: E402
 
@@ -134,5 +135,5 @@ def test_experts_have_the_choices_that_were_measured_on_both(signature, groups, 
 def test_tuning_compares_with_what_is_chosen_for_the_gpu_at_hand(monkeypatch):
     problem = GemmProblem(4, 14336, 4096, "float16")
     settings = settings_of(problem)
-    monkeypatch.setattr(gpu, "gpu_of", lambda _: H100)
+    monkeypatch.setattr(gemm_tuning, "gpu_of", lambda _: H100)
     assert GemmTunable([problem]).default(settings) == tuned.default(settings, H100) != tuned.default(settings)

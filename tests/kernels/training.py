@@ -137,13 +137,14 @@ class Training:
     parts: dict[str, float]
 
 
-def batches(model: Model, steps: int, device: str) -> list[torch.Tensor]:
-    """Draw batches from the text of the documentation, (sequences, tokens + 1) int64 each."""
-    files = sorted(DOCS.glob("*.md"))
-    text = torch.frombuffer(bytearray(b"".join(file.read_bytes() for file in files)), dtype=torch.uint8)
+def batches(model: Model, steps: int, device: str, text: bytes | None = None) -> list[torch.Tensor]:
+    """Draw batches of a text, that of the documentation by default: (sequences, tokens + 1) int64 each."""
+    if text is None:
+        text = b"".join(file.read_bytes() for file in sorted(DOCS.glob("*.md")))
+    codes = torch.frombuffer(bytearray(text), dtype=torch.uint8)
     chance, tokens = torch.Generator().manual_seed(1), model.problem.tokens
-    firsts = torch.randint(len(text) - tokens, (steps, model.problem.batch), generator=chance)
-    return [torch.stack([text[first : first + tokens + 1] for first in row]).long().to(device) for row in firsts]
+    firsts = torch.randint(len(codes) - tokens, (steps, model.problem.batch), generator=chance)
+    return [torch.stack([codes[first : first + tokens + 1] for first in row]).long().to(device) for row in firsts]
 
 
 def train(model: Model, contender: Contender, given: Sequence[torch.Tensor], *, profiled: bool = False) -> Training:
