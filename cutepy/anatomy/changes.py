@@ -13,7 +13,6 @@ from typing import Any
 from cutepy.predict.trace import (
     LINE_BYTES,
     Arrive,
-    Awaited,
     Commit,
     CtaTrace,
     Global,
@@ -21,6 +20,7 @@ from cutepy.predict.trace import (
     Shared,
     Trace,
     Wait,
+    WaitGroup,
     WarpTrace,
 )
 from cutepy.sim.machine.activity import SECTOR_BYTES
@@ -58,7 +58,7 @@ def places_of(warp: WarpTrace, group: Collection[int], kind: type) -> list[tuple
 def later(warp: WarpTrace, group: Collection[int]) -> dict[int, Facts]:
     """Let waits for groups leave one more in flight, but the last wait of the warp."""
     found: dict[int, Facts] = {n: list(warp.facts[n]) for n in group if n in warp.facts}
-    for _, n, place in places_of(warp, group, Awaited)[:-1]:
+    for _, n, place in places_of(warp, group, WaitGroup)[:-1]:
         found[n][place] = found[n][place]._replace(remaining=found[n][place].remaining + 1)
     return found
 
@@ -100,7 +100,7 @@ def serial(trace: Trace) -> Trace:
                 found[n] = [
                     each
                     for fact in facts
-                    for each in (fact, Commit(fact.at, "wgmma group"), Awaited(fact.at, "wgmma group", 0, False))
+                    for each in (fact, Commit(fact.at, "wgmma group"), WaitGroup(fact.at, "wgmma group", 0, False))
                 ]
         return found
 

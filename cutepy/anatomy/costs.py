@@ -29,7 +29,6 @@ from cutepy.predict.launch import Prediction, Predictor
 from cutepy.predict.timer import Timer
 from cutepy.predict.trace import (
     Arrive,
-    Awaited,
     CtaTrace,
     Global,
     Load,
@@ -38,6 +37,7 @@ from cutepy.predict.trace import (
     Store,
     Trace,
     Wait,
+    WaitGroup,
     WarpTrace,
 )
 from cutepy.sim.machine.launch import KernelCall, Launch
@@ -225,12 +225,12 @@ class Search:
 
     def _group_waits(self) -> Iterator[SlowPlace]:
         """Yield waits for groups of MMAs, copies or stores that could leave one more in flight."""
-        waits = {n for warp in self._warps for n, facts in warp.facts.items() if of_kind(facts, Awaited)}
+        waits = {n for warp in self._warps for n, facts in warp.facts.items() if of_kind(facts, WaitGroup)}
         groups = sorted(self._lines(waits).values(), key=lambda group: -self._stalled_us(group))
         for group in groups[:_TRIES]:
-            facts = [fact for warp in self._warps for n in group for fact in of_kind(warp.facts.get(n, ()), Awaited)]
+            facts = [fact for warp in self._warps for n in group for fact in of_kind(warp.facts.get(n, ()), WaitGroup)]
             kind, remaining = facts[0].groups, min(fact.remaining for fact in facts)
-            if not any(len(places_of(warp, group, Awaited)) > 2 for warp in self._warps):
+            if not any(len(places_of(warp, group, WaitGroup)) > 2 for warp in self._warps):
                 continue
             if kind == "wgmma group" and not self._may_stay_in_flight(group):
                 continue
@@ -251,7 +251,7 @@ class Search:
         }
         idle = used = 0
         for warp in self._warps:
-            ats = [(at, n) for at, n, _ in places_of(warp, group, Awaited)]
+            ats = [(at, n) for at, n, _ in places_of(warp, group, WaitGroup)]
             for (first, begin), (last, end) in pairwise(ats):
                 span = warp.path[first : last + 1]
                 inner = any(reading[block] for block in span[1:-1])

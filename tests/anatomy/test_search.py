@@ -9,9 +9,9 @@ import pytest
 from cutepy.anatomy import costs
 from cutepy.anatomy.costs import Search
 from cutepy.anatomy.smem import _runs
-from cutepy.predict.trace import Awaited
+from cutepy.predict.trace import WaitGroup
 
-WAITS = Awaited(0, "wgmma group", 0, False)
+WAITS = WaitGroup(0, "wgmma group", 0, False)
 
 
 def may_stay(*paths, of_block="r.w"):
