@@ -173,6 +173,7 @@ ROOMS = {
     "binaries": "ptxas; cubin and SASS, read",
     "layouts": "algebra, notation, pictures, atoms",
     "extras": "optional packages",
+    "text_tables": "tables as text",
 }
 """A line for each room, beside its name in the picture of the floors."""
 

@@ -6,8 +6,9 @@ missing one; a test compares this list with the source, and every name with the 
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
+
+from cutepy.text_tables import rows_of
 
 
 @dataclass(frozen=True)
@@ -91,8 +92,8 @@ a tensor of the DSL's: _assumed_align _dlpack_data | what it promises of its add
 
 
 def _read(table: str) -> tuple[PrivateNames, ...]:
-    """Read the rows of the table: a row begins at the left, and goes on in the lines below that are indented."""
-    rows = (" ".join(row.split()).partition(": ") for row in re.split(r"\n+(?! )", table.strip()))
+    """Read the names of the table."""
+    rows = (row.partition(": ") for row in rows_of(table))
     columns = ((where, *told.split(" | ")) for where, _, told in rows)
     return tuple(PrivateNames(where, tuple(names.split()), *others) for where, names, *others in columns)
 

@@ -11,11 +11,12 @@ A new case is a row here, and a call ``Diagnosis("case-name", field=value)`` whe
 
 from __future__ import annotations
 
-import re
 import string
 from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
+
+from cutepy.text_tables import rows_of
 
 
 class Case(NamedTuple):
@@ -547,10 +548,10 @@ the gist of the kind, or the error, says it, and the wanted order of a near miss
 
 
 def _read(table: str) -> dict[str, Case]:
-    """Read the rows of the table: a row begins at the left, and goes on in the lines below that are indented."""
+    """Read the cases of the table."""
     found = {}
-    for row in re.split(r"\n+(?! )", re.sub(r"(?m)^#.*\n", "", table).strip()):
-        name, _, told = " ".join(row.split()).partition(":")
+    for row in rows_of(table):
+        name, _, told = row.partition(":")
         texts, _, unknown = told.partition(" | ")
         wrong, _, wanted = texts.partition("=> ")
         found[name] = Case(wrong.strip(), wanted, unknown, name.startswith("read-first"))

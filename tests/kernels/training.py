@@ -25,6 +25,8 @@ from cutepy.suites.layer_parts import LayerFunctions, LayerProblem, LayerSizes, 
 
 DOCS = Path(__file__).parents[2] / "docs"
 CLASSES = 256
+ALLOWED = 2.0
+"""Largest ratio of cutepy's distance to the noise, which is known from one pair of runs alone; 1.12 was measured."""
 WINDOW = 20
 """Steps over which losses are averaged before curves are compared."""
 RATE, WARM_UP = 3e-4, 20
@@ -234,7 +236,7 @@ def main() -> int:
         print(f"{part or 'others'}: torch {us:.0f} us, cutepy {by_cutepy.get(part, 0.0):.0f}")
     if options.json is not None:
         options.json.write_text(json.dumps({name: vars(each) for name, each in found.items()}) + "\n")
-    return 0 if own <= 2 * noise else 1
+    return 0 if own <= ALLOWED * noise else 1
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from functools import cached_property, lru_cache
 from typing import Literal, NamedTuple
 
 from cutepy.layouts.sm90.arch import WARP_THREADS, WARPGROUP_THREADS
+from cutepy.text_tables import rows_of
 
 _TABLE = """
 abs: arithmetic, strict; result value; s16/s32/s64 | ftz? f32/f16/f16x2 | f64 | BRAIN; T T;
@@ -832,9 +833,9 @@ _BARRIERS = frozenset(("named", "of_warp", "cluster", "mbarrier"))
 
 def _read(table: str) -> dict[str, Row]:
     found: dict[str, Row] = {}
-    for entry in re.split(r"\n+(?! )", table.strip()):
-        names, _, told = entry.partition(": ")
-        columns = [" ".join(column.split()) for column in told.split(";")]
+    for row_text in rows_of(table):
+        names, _, told = row_text.partition(": ")
+        columns = [column.strip() for column in told.split(";")]
         traits, operands, modifiers, types, needs = columns + [""] * (5 - len(columns))
         kind, *others = traits.split(", ")
         ways = tuple(way.strip(" -") for way in modifiers.split("|")) if modifiers else ()

@@ -7,11 +7,11 @@ its name in `sim/advice.py` and a page ``docs/hazards/NAME.md``. The check that 
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 from cutepy.sim.advice import Diagnosis
+from cutepy.text_tables import rows_of
 
 Severity = Literal["hazard", "advisory"]
 Defect = Literal["between", "before", "either", "place"]
@@ -223,10 +223,10 @@ A hazard whose defect is between two operations has neither.
 
 
 def _read(table: str) -> dict[str, Kind]:
-    """Read the rows of the table: a row begins at the left, and goes on in the lines below that are indented."""
+    """Read the kinds of the table."""
     found = {}
-    for row in re.split(r"\n+(?! )", table.strip()):
-        names, _, told = " ".join(row.split()).partition(": ")
+    for row in rows_of(table):
+        names, _, told = row.partition(": ")
         name, *traits = names.split(", ")
         assert {*traits} <= {*get_args(Severity), *get_args(Defect)}, row
         texts, _, section = told.partition(" @ ")
